@@ -1,0 +1,118 @@
+"""What the three command lines share: option spelling, one-line errors, --version, progress.
+
+Options may be written with dashes or underscores; help shows dashes. A mistake of the user prints one
+line and exits with 2, a check that failed exits with 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import re
+import sys
+from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar
+
+import jsonargparse
+
+from packing import __version__
+
+FAILED_CHECK = 1
+BAD_INVOCATION = 2
+T = TypeVar("T")
+_TYPE_ERROR = re.compile(
+    r'Parser key "(?P<key>[\w.]+)":? ?Does not validate against any of the Union subtypes '
+    r"Subtypes: (?:\[|\()(?P<types>.*?)(?:\]|\)) Errors: .*Given value: (?P<found>\S*)"
+)
+_OPTION = re.compile(r"(?<![\w/-])--[A-Za-z][\w.]*")
+
+
+class CheckFailed(Exception):
+    """A check found what it looks for: printed as one line, exit code 1."""
+
+
+class Parser(jsonargparse.ArgumentParser):
+    """jsonargparse's parser whose options are shown with dashes and whose errors are exceptions."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, exit_on_error=False, **kwargs)
+
+    def format_help(self) -> str:
+        return _with_dashes(super().format_help())
+
+    def format_usage(self) -> str:
+        return _with_dashes(super().format_usage())
+
+
+def _with_dashes(text: str) -> str:
+    return _OPTION.sub(lambda match: match.group().replace("_", "-"), text)
+
+
+def _with_underscores(arguments: Sequence[str]) -> List[str]:
+    """Spells option names as the parser knows them; values are left alone."""
+    spelled = list(arguments)
+    for i, argument in enumerate(spelled):
+        if argument == "--":
+            break
+        if argument.startswith("--"):
+            name, equals, value = argument[2:].partition("=")
+            spelled[i] = "--" + name.replace("-", "_") + equals + value
+    return spelled
+
+
+def main(
+    prog: str,
+    description: str,
+    commands: Dict[str, Callable[[Parser], Callable[[Any], Optional[int]]]],
+    argv: Optional[Sequence[str]] = None,
+) -> int:
+    """Runs one of `commands` and returns the exit code.
+
+    commands: name -> function that adds its options to a parser and returns what to run with them;
+    the first line of its docstring is the command's help.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    parser = Parser(prog=prog, description=description)
+    parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
+    subcommands = parser.add_subcommands(required=True, dest="command")
+    bodies = {}
+    for name, add_options in commands.items():
+        summary = (add_options.__doc__ or "").split("\n")[0]
+        subparser = Parser(prog=f"{prog} {name}", description=add_options.__doc__)
+        bodies[name] = add_options(subparser)
+        subcommands.add_subcommand(name, subparser, help=summary)
+    arguments = _with_underscores(sys.argv[1:] if argv is None else argv)
+    try:
+        parsed = parser.parse_args(arguments)
+        command = parsed.command
+        options = parser.instantiate_classes(parsed)[command]
+        code = bodies[command](options)
+        sys.stdout.flush()
+        return code or 0
+    except BrokenPipeError:  # the reader (head, less) has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except CheckFailed as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+        return FAILED_CHECK
+    except (jsonargparse.ArgumentError, argparse.ArgumentError, ValueError, OSError) as error:
+        print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
+        return BAD_INVOCATION
+
+
+def dataclass_from(kind: Type[T], options: Any) -> T:
+    """Builds a dataclass whose fields were added to the parser by `add_class_arguments`."""
+    return kind(**{field: getattr(options, field) for field in kind.__dataclass_fields__})
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text on one line, option names with dashes, the parser's type errors made short."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = _TYPE_ERROR.sub(_expected_and_found, text)
+    return _with_dashes(text)
+
+
+def _expected_and_found(match: Any) -> str:
+    types = re.findall(r"class '([\w.]+)'", match.group("types"))
+    expected = " or ".join(sorted("nothing" if name == "NoneType" else name for name in types))
+    return f"{match.group('key')}: expected {expected}, found {match.group('found')!r}"

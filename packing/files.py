@@ -1,0 +1,78 @@
+"""Files that are either whole or absent: written aside as NAME.partial, flushed, then renamed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any, Iterator
+
+PARTIAL_SUFFIX = ".partial"
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Gives a path to write to; it becomes `path` when the block ends without an error."""
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        yield partial
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    with open(partial, "rb") as written:
+        os.fsync(written.fileno())
+    os.replace(partial, path)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """Gives an empty folder to fill; it takes the place of `path` when the block ends without an error."""
+    partial = path.with_name(path.name + PARTIAL_SUFFIX)
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    yield partial
+    if path.exists():
+        shutil.rmtree(path)
+    os.replace(partial, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes JSON that is the same for the same value: sorted keys, UTF-8, one newline at the end."""
+    text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    with whole_file(path) as partial:
+        partial.write_bytes(text.encode("utf-8"))
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON file. Raises ValueError naming the file when it is missing, empty or no JSON."""
+    try:
+        text = path.read_bytes().decode("utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise ValueError(f"{path}: expected a JSON file, found a folder") from None
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error}); it may be truncated") from None
+
+
+def fingerprint(value: Any) -> str:
+    """sha256 of a JSON-able value, in hexadecimal; equal values give equal fingerprints."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """sha256 of a file's bytes, in hexadecimal, read a megabyte at a time."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as stream:
+        for block in iter(lambda: stream.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()

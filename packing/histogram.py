@@ -1,0 +1,152 @@
+"""Sequence-length histograms: from lengths, from files, checked once.
+
+Shape letters: L tokens (the longest length counted), S strategies, D sequences per pack.
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+from packing.files import whole_file
+
+Counts = npt.NDArray[np.int64]
+
+
+def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
+    """Checks a histogram and returns it as (L+1,) int64: counts[n] sequences have n tokens.
+
+    counts      1-D, whole numbers >= 0, index = length; counts[0] must be 0 (no empty sequences)
+    max_length  L; shorter histograms are filled up with zeros. None: the longest length counted
+    Raises ValueError naming the first offending position.
+    """
+    values = np.asarray(counts)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"counts: expected a 1-D histogram, found shape {values.shape}")
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"counts: expected whole numbers, found dtype {values.dtype}")
+    if values.dtype.kind == "f":
+        bad = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)))
+        if bad.size:
+            raise ValueError(
+                f"counts[{bad[0]}]: expected a whole number, found {values[bad[0]]}"
+            )
+    bad = np.flatnonzero(values < 0)
+    if bad.size:
+        raise ValueError(f"counts[{bad[0]}]: expected a count >= 0, found {values[bad[0]]}")
+    bad = np.flatnonzero(values > np.float64(2**62))
+    if bad.size:
+        raise ValueError(f"counts[{bad[0]}]: too large, found {values[bad[0]]}")
+    whole = values.astype(np.int64)
+    if whole[0] != 0:
+        raise ValueError(f"counts[0]: expected 0 (a sequence has >= 1 token), found {whole[0]}")
+    present = np.flatnonzero(whole)
+    if present.size == 0:
+        raise ValueError("counts: the histogram is empty, expected at least one sequence")
+    longest = int(present[-1])
+    if max_length is None:
+        max_length = longest
+    check_at_least_one("max_length", max_length)
+    if longest > max_length:
+        raise ValueError(
+            f"counts[{longest}]: {whole[longest]} sequences are longer than max_length {max_length}"
+        )
+    full = np.zeros(max_length + 1, dtype=np.int64)
+    full[: longest + 1] = whole[: longest + 1]
+    return full
+
+
+def check_at_least_one(name: str, value: Any) -> int:
+    """Returns `value` as int when it is a whole number >= 1; raises ValueError naming it."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ValueError(f"{name}: expected a whole number >= 1, found {value!r}")
+    return int(value)
+
+
+def check_lengths(lengths: Any, max_length: int) -> npt.NDArray[np.integer]:
+    """Checks sequence lengths: 1-D, whole numbers in 1..max_length. Keeps their integer dtype.
+
+    Raises ValueError naming the first offending position.
+    """
+    values = np.asarray(lengths)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"lengths: expected a non-empty 1-D array, found shape {values.shape}")
+    if values.dtype.kind == "f" and np.isfinite(values).all() and (values == values.round()).all():
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iu":
+        raise ValueError(f"lengths: expected whole numbers, found dtype {values.dtype}")
+    if int(values.min()) < 1 or int(values.max()) > max_length:
+        bad = int(np.flatnonzero((values < 1) | (values > max_length))[0])
+        raise ValueError(f"lengths[{bad}]: expected 1..{max_length} tokens, found {values[bad]}")
+    return values
+
+
+def count_lengths(lengths: Any, max_length: int) -> Counts:
+    """Histogram (L+1,) int64 of sequence lengths in 1..max_length tokens."""
+    return np.bincount(check_lengths(lengths, max_length), minlength=max_length + 1)
+
+
+def num_tokens(counts: Counts) -> int:
+    """Tokens in all sequences of a histogram; exact for any size that fits int64."""
+    return int(counts @ np.arange(counts.size, dtype=np.int64))
+
+
+def token_bound(counts: Counts, max_length: int) -> int:
+    """ceil(tokens / L): no packing can have fewer packs."""
+    return -(-num_tokens(counts) // max_length)
+
+
+def read_histogram(path: Path) -> Counts:
+    """Reads `length,count` lines (.csv, a header line is allowed) or a .npy array of counts.
+
+    In a .npy file, index = length, as in `check_counts`. Raises ValueError naming file and line.
+    """
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file, expected a histogram (.csv or .npy)")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: empty file, expected lines `length,count`")
+    if path.suffix == ".npy":
+        try:
+            return check_counts(np.load(path, allow_pickle=False))
+        except (ValueError, EOFError, OSError) as error:
+            raise ValueError(f"{path}: {error}") from None
+    if path.suffix not in (".csv", ".txt"):
+        raise ValueError(f"{path}: expected a .csv or .npy histogram, found {path.suffix!r}")
+    try:
+        rows = list(csv.reader(path.read_bytes().decode("utf-8-sig").split("\n")))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
+    counted = {}
+    for number, row in enumerate(rows, start=1):
+        if not row or (number == 1 and not row[0].strip().lstrip("-").isdigit()):
+            continue
+        try:
+            length, count = (int(cell) for cell in row)
+        except ValueError:
+            raise ValueError(
+                f"{path}, line {number}: expected `length,count` as whole numbers, "
+                f"found {','.join(row)!r}"
+            ) from None
+        if length < 0 or length > 2**31 or count < 0 or (length == 0 and count > 0):
+            raise ValueError(
+                f"{path}, line {number}: expected length >= 1 and count >= 0, found {length},{count}"
+            )
+        if length in counted:
+            raise ValueError(f"{path}, line {number}: length {length} is listed twice")
+        counted[length] = count
+    if not any(counted.values()):
+        raise ValueError(f"{path}: the histogram is empty, expected at least one sequence")
+    counts = np.zeros(max(counted) + 1, dtype=np.int64)
+    counts[list(counted)] = list(counted.values())
+    return check_counts(counts)
+
+
+def write_histogram(path: Path, counts: Counts) -> None:
+    """Writes `length,count` lines with a header, lengths 1..L."""
+    lines = ["length,count"] + [f"{n},{counts[n]}" for n in range(1, counts.size)]
+    with whole_file(path) as partial:
+        partial.write_bytes(("\n".join(lines) + "\n").encode("ascii"))
