@@ -40,14 +40,20 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
         raise ValueError(
             f"{path}: data version {manifest.get('version')!r}, expected {DATA_VERSION}"
         )
+    for key in ("data", "splits", "fingerprint"):
+        if not manifest.get(key):
+            raise ValueError(f"{path}: has no {key!r}")
     return manifest
 
 
 def shard_info(manifest: Dict[str, Any], split: str) -> ShardInfo:
     """What every shard of a split must say of itself."""
-    return ShardInfo(
-        plan_fingerprint=manifest["splits"][split]["plan_fingerprint"], **manifest["data"]
-    )
+    try:
+        return ShardInfo(
+            plan_fingerprint=manifest["splits"][split]["plan_fingerprint"], **manifest["data"]
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"manifest.json: lacks something of the {split} split ({error})") from None
 
 
 def data_section(info: ShardInfo) -> Dict[str, Any]:

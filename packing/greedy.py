@@ -51,6 +51,9 @@ class _OpenPacks:
 def pack_spfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) -> PackingPlan:
     """Shortest-pack-first histogram packing: each sequence joins the emptiest pack that has room [1].
 
+    As for single sequences, the emptiest pack may be one just opened by another of this length; the
+    paper's code opens a pack for each instead, and needs more packs.
+
     counts (L+1,) int64, checked; max_per_pack D sequences, None = no limit.
     Cost: depends on L and the number of different packs, not on the number of sequences.
     """
@@ -60,8 +63,10 @@ def pack_spfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) 
         left = int(counts[length])
         while left:
             if not packs.rooms or packs.rooms[-1] < length:
-                packs.add((length,), left, max_length - length)
-                break
+                copies = min(max_length // length, limit, left)
+                packs.add((length,) * copies, left // copies, max_length - copies * length)
+                left %= copies
+                continue
             room = packs.rooms[-1]
             lengths, number = packs.take(room)
             used = min(number, left)

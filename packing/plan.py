@@ -136,14 +136,18 @@ class PackingPlan:
             raise ValueError(
                 f"{path}: plan version {stored.get('version')!r}, expected {PLAN_VERSION}"
             )
-        plan = plan_from_rows(
-            zip((tuple(row) for row in stored["strategies"]), stored["repeats"]),
-            max_length=stored["max_length"],
-            max_per_pack=stored["max_per_pack"],
-            algorithm=stored["algorithm"],
-            notes=tuple(stored["notes"]),
-        )
-        if plan.fingerprint != stored["fingerprint"]:
+        try:
+            plan = plan_from_rows(
+                zip((tuple(row) for row in stored["strategies"]), stored["repeats"]),
+                max_length=stored["max_length"],
+                max_per_pack=stored["max_per_pack"],
+                algorithm=stored["algorithm"],
+                notes=tuple(stored["notes"]),
+            )
+            expected = stored["fingerprint"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: a packing plan that lacks something ({error})") from None
+        if plan.fingerprint != expected:
             raise ValueError(f"{path}: its contents do not match its fingerprint")
         return plan
 

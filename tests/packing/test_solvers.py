@@ -1,0 +1,200 @@
+"""Solvers: what every plan must satisfy, the published counts, brute force on tiny inputs."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from packing import SOLVERS, solve
+from packing.histogram import count_lengths, num_tokens, read_histogram
+from packing.nnlshp import count_strategies, full_strategies, pack_nnlshp, solve_mix
+from tests.strategies import histograms
+
+
+@pytest.mark.parametrize("algorithm", sorted(SOLVERS))
+@given(histogram=histograms(), depth=st.integers(1, 5))
+def test_every_sequence_is_placed_exactly_once(algorithm, histogram, depth):
+    counts, max_length = histogram
+    plan = solve(counts, max_length, depth, algorithm)
+    assert np.array_equal(plan.histogram(), counts)
+    assert (plan.strategies.sum(axis=1) <= max_length).all()
+    assert plan.depth <= depth
+    assert (plan.repeats > 0).all()
+    assert plan.num_sequences == counts.sum()
+    assert plan.num_tokens == num_tokens(counts)
+    assert plan.token_bound <= plan.num_packs <= plan.num_sequences
+    assert plan.efficiency == pytest.approx(plan.num_tokens / plan.num_packs / max_length)
+
+
+@pytest.mark.parametrize("algorithm", ["spfhp", "lpfhp"])
+@given(histogram=histograms())
+def test_no_depth_limit(algorithm, histogram):
+    counts, max_length = histogram
+    plan = solve(counts, max_length, None, algorithm)
+    assert np.array_equal(plan.histogram(), counts)
+    assert plan.num_packs <= solve(counts, max_length, 3, algorithm).num_packs
+
+
+def item_level(counts, max_length, depth, fullest):
+    """The heuristics on single sequences, in the plainest words: the reference of the fast ones."""
+    packs = []
+    for length in range(max_length, 0, -1):
+        for _ in range(counts[length]):
+            rooms = [
+                (max_length - sum(pack), i)
+                for i, pack in enumerate(packs)
+                if len(pack) < depth and max_length - sum(pack) >= length
+            ]
+            if rooms:
+                packs[(min if fullest else max)(rooms)[1]].append(length)
+            else:
+                packs.append([length])
+    return len(packs)
+
+
+@pytest.mark.parametrize("algorithm", ["spfhp", "lpfhp"])
+@given(histogram=histograms(max_length=16, largest=6))
+def test_heuristics_match_the_plain_algorithm_without_depth_limit(algorithm, histogram):
+    counts, max_length = histogram
+    plain = item_level(counts, max_length, max_length, algorithm == "lpfhp")
+    assert solve(counts, max_length, None, algorithm).num_packs == plain
+
+
+@lru_cache(maxsize=None)
+def fewest_packs(lengths, max_length, depth):
+    """Brute force: the fewest packs for a tuple of lengths."""
+    if not lengths:
+        return 0
+    first, rest = lengths[0], lengths[1:]
+    best = len(lengths)
+
+    def fill(room, slots, left, start):
+        nonlocal best
+        best = min(best, 1 + fewest_packs(left, max_length, depth))
+        if slots:
+            for i in range(start, len(left)):
+                if left[i] <= room:
+                    fill(room - left[i], slots - 1, left[:i] + left[i + 1 :], i)
+
+    fill(max_length - first, depth - 1, rest, 0)
+    return best
+
+
+@pytest.mark.parametrize("algorithm", sorted(SOLVERS))
+@given(
+    lengths=st.lists(st.integers(1, 8), min_size=1, max_size=6), depth=st.integers(1, 3)
+)
+def test_never_below_brute_force(algorithm, lengths, depth):
+    optimum = fewest_packs(tuple(sorted(lengths, reverse=True)), 8, depth)
+    plan = solve(count_lengths(lengths, 8), 8, depth, algorithm)
+    assert optimum <= plan.num_packs <= 2 * optimum
+
+
+@pytest.mark.parametrize("max_length", [1, 2, 7, 127, 384, 511, 512, 513])
+@pytest.mark.parametrize("algorithm", sorted(SOLVERS))
+def test_lengths_of_all_kinds(algorithm, max_length):
+    counts = np.r_[0, np.random.default_rng(max_length).integers(0, 50, max_length - 1), 3]
+    plan = solve(counts, max_length, 2, algorithm)
+    assert np.array_equal(plan.histogram(), counts)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "depth", "packs"),
+    [
+        ("spfhp", 3, 9_094_695),
+        ("lpfhp", 3, 9_090_154),
+        ("spfhp", 12, 8_166_708),
+        ("lpfhp", 12, 8_149_619),
+        ("spfhp", None, 8_166_708),
+        ("lpfhp", None, 8_138_483),
+        ("nnlshp", 2, 10_099_081),
+        ("nnlshp", 3, 8_155_059),
+    ],
+)
+def test_published_wikipedia_histogram(algorithm, depth, packs, published):
+    counts = read_histogram(published("histograms/wikipedia_512.csv"))
+    plan = solve(counts, 512, depth, algorithm)
+    assert plan.num_sequences == 16_279_552
+    assert plan.num_tokens == 4_164_796_173
+    assert plan.num_packs <= packs
+
+
+def test_published_squad_histogram(published):
+    counts = read_histogram(published("histograms/squad_384.csv"))
+    assert solve(counts, 384, 3, "nnlshp").num_packs <= solve(counts, 384, 3, "lpfhp").num_packs
+
+
+@pytest.mark.parametrize("max_length", range(1, 14))
+def test_full_strategies_are_all_partitions(max_length):
+    for depth in range(1, max_length + 1):
+        table = full_strategies(max_length, depth)
+        assert (table.sum(axis=1) == max_length).all()
+        assert (np.diff(table, axis=1) <= 0).all()
+        assert len({tuple(row) for row in table.tolist()}) == len(table)
+        assert len(table) == count_strategies(max_length, depth)
+
+
+def test_the_papers_number_of_strategies():
+    assert len(full_strategies(512, 3)) == 22_102
+
+
+@given(histogram=histograms(max_length=20), depth=st.integers(1, 3))
+def test_growing_columns_find_the_optimum_of_the_full_matrix(histogram, depth):
+    from scipy.optimize import nnls
+
+    counts, max_length = histogram
+    strategies = full_strategies(max_length, depth)
+    weights = np.r_[0.0, np.where(np.arange(1, max_length + 1) < 8, 0.09, 1.0)]
+    matrix = np.zeros((max_length + 1, len(strategies)))
+    np.add.at(matrix, (strategies, np.arange(len(strategies))[:, None]), 1.0)
+    _, dense = nnls(weights[:, None] * matrix, weights * counts, maxiter=10_000)
+    mix = solve_mix(strategies, counts)
+    found = np.linalg.norm(weights * (matrix @ mix - counts))
+    assert found == pytest.approx(dense, abs=1e-3 * counts.max())
+
+
+def test_nnlshp_falls_back_when_nnls_fails(monkeypatch):
+    def fails(*_, **__):
+        raise RuntimeError("too many iterations")
+
+    monkeypatch.setattr("packing.nnlshp.nnls", fails)
+    counts = np.array([0, 3, 2, 5])
+    plan = pack_nnlshp(counts, max_length=3, max_per_pack=2)
+    assert plan.algorithm == "lpfhp"
+    assert "did not converge" in plan.notes[0]
+    assert np.array_equal(plan.histogram(), counts)
+
+
+def test_nnlshp_refuses_what_would_not_fit():
+    counts = np.r_[0, np.ones(8192, dtype=int)]
+    with pytest.raises(ValueError, match="use lpfhp"):
+        solve(counts, 8192, 4, "nnlshp")
+    with pytest.raises(ValueError, match="needs a limit"):
+        solve(counts, 8192, None, "nnlshp")
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "message"),
+    [
+        ([0, 0, 0], {}, "counts: the histogram is empty"),
+        ([0, 1, -2], {}, r"counts\[2\]: expected a count >= 0, found -2"),
+        ([0, 1.5], {}, r"counts\[1\]: expected a whole number, found 1.5"),
+        ([0, float("nan")], {}, r"counts\[1\]: expected a whole number, found nan"),
+        ([1, 2], {}, r"counts\[0\]: expected 0"),
+        ([[0, 1]], {}, "1-D"),
+        (["a", "b"], {}, "whole numbers"),
+        ([], {}, "1-D"),
+        ([0, 0, 5], {"max_length": 1}, r"counts\[2\]: 5 sequences are longer than max_length 1"),
+        ([0, 1], {"max_length": 0}, "max_length: expected a whole number >= 1, found 0"),
+        ([0, 1], {"max_per_pack": 0}, "max_per_pack: expected a whole number >= 1, found 0"),
+        ([0, 1], {"max_per_pack": 2.5}, "max_per_pack"),
+        ([0, 1], {"algorithm": "magic"}, "expected one of"),
+    ],
+)
+def test_bad_input_is_named(counts, options, message):
+    with pytest.raises(ValueError, match=message):
+        solve(counts, **options)
