@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Dict, Optional
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Union
 
 ROOT = Path(__file__).resolve().parent.parent
 SAMPLE_DUMP = "test/test_data/enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
@@ -51,7 +53,28 @@ def run_command(
     )
 
 
-def assert_one_line_error(done: subprocess.CompletedProcess, code: int, *words: str) -> None:
+class Called(NamedTuple):
+    """What a command line did, like subprocess.CompletedProcess."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def call_command(main: Callable[[Sequence[str]], int], *arguments: str) -> Called:
+    """Calls a command line's `main` in this process: quicker than `run_command`, same result."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(arguments)
+        except SystemExit as stop:  # --help and --version
+            code = int(stop.code or 0)
+    return Called(code, out.getvalue(), err.getvalue())
+
+
+def assert_one_line_error(
+    done: Union[Called, subprocess.CompletedProcess], code: int, *words: str
+) -> None:
     """The command failed as promised: exit code, one line on stderr with these words, no traceback."""
     lines = [line for line in done.stderr.split("\n") if line.strip()]
     assert done.returncode == code, done.stderr

@@ -9,7 +9,8 @@ import pytest
 
 from packing import PackingPlan, __version__
 from packing.histogram import read_histogram, write_histogram
-from tests.resources import assert_one_line_error, run_command
+from packing.__main__ import main
+from tests.resources import assert_one_line_error, call_command
 
 KEYS = [
     "algorithm",
@@ -34,8 +35,9 @@ def histogram(tmp_path):
 
 def test_solve_prints_and_writes(histogram, tmp_path):
     plan_path = tmp_path / "plan.json"
-    done = run_command(
-        *("packing", "solve", str(histogram), "--algorithm", "nnlshp", "--max-length", "8"),
+    done = call_command(
+        main,
+        *("solve", str(histogram), "--algorithm", "nnlshp", "--max-length", "8"),
         *("--max-per-pack", "2", "--output", str(plan_path), "--json"),
     )
     assert done.returncode == 0, done.stderr
@@ -48,8 +50,8 @@ def test_solve_prints_and_writes(histogram, tmp_path):
 
 
 def test_both_spellings_and_the_table(histogram):
-    dashes = run_command("packing", "solve", str(histogram), "--max-per-pack", "2")
-    underscores = run_command("packing", "solve", str(histogram), "--max_per_pack=2")
+    dashes = call_command(main, "solve", str(histogram), "--max-per-pack", "2")
+    underscores = call_command(main, "solve", str(histogram), "--max_per_pack=2")
     assert dashes.returncode == underscores.returncode == 0, dashes.stderr
 
     def without_seconds(text):
@@ -62,13 +64,13 @@ def test_both_spellings_and_the_table(histogram):
 
 def test_npy_counts(tmp_path):
     np.save(tmp_path / "counts.npy", np.array([0, 0, 3, 2]))
-    done = run_command("packing", "solve", str(tmp_path / "counts.npy"), "--json")
+    done = call_command(main, "solve", str(tmp_path / "counts.npy"), "--json")
     assert json.loads(done.stdout)["sequences"] == 5
 
 
 def test_help_and_version():
-    assert run_command("packing", "--version").stdout.strip() == f"packing {__version__}"
-    shown = run_command("packing", "solve", "--help").stdout
+    assert call_command(main, "--version").stdout.strip() == f"packing {__version__}"
+    shown = call_command(main, "solve", "--help").stdout
     assert "--max-per-pack" in shown
     assert "--max_per_pack" not in shown
 
@@ -91,7 +93,7 @@ def test_bad_histograms(tmp_path, text, words):
     path = tmp_path / "h.csv"
     if text is not None:
         path.write_text(text, encoding="utf-8")
-    done = run_command("packing", "solve", str(path), "--max-length", "8")
+    done = call_command(main, "solve", str(path), "--max-length", "8")
     assert_one_line_error(done, 2, *words)
 
 
@@ -106,11 +108,11 @@ def test_bad_histograms(tmp_path, text, words):
     ],
 )
 def test_bad_options(histogram, options, words):
-    assert_one_line_error(run_command("packing", "solve", str(histogram), *options), 2, *words)
+    assert_one_line_error(call_command(main, "solve", str(histogram), *options), 2, *words)
 
 
 def test_no_command():
-    assert_one_line_error(run_command("packing"), 2, "solve")
+    assert_one_line_error(call_command(main), 2, "solve")
 
 
 def test_histogram_file_round_trip(tmp_path):

@@ -1,0 +1,1 @@
+"""From a Wikipedia dump, or any text, to packed BERT shards."""

@@ -1,0 +1,173 @@
+"""One way to run a stage: a folder that is written aside, a manifest that goes last, work over partitions."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import multiprocessing
+import os
+import sys
+from collections import deque
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterable, Iterator, Optional, TypeVar
+
+from tqdm import tqdm
+
+from packing.files import file_sha256, fingerprint, read_json, whole_folder, write_json
+
+log = logging.getLogger(__name__)
+
+Manifest = Dict[str, Any]
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+MANIFEST = "manifest.json"
+
+
+class StageState:
+    """What a stage's folder holds, compared with what is asked for: "missing", "done" or "changed"."""
+
+    def __init__(self, name: str, folder: Path, settings: Dict[str, Any]):
+        self.name = name
+        self.folder = folder
+        self.settings = settings
+        self.manifest: Optional[Manifest] = None
+        self.status = "missing"
+        self.difference = ""
+        if not folder.exists():
+            return
+        self.status, self.difference = "changed", "it has no manifest, so it is not of this program"
+        if (folder / MANIFEST).is_file():
+            manifest = read_json(folder / MANIFEST)
+            if not isinstance(manifest, dict) or not {"settings", "files"} <= manifest.keys():
+                self.difference = f"its {MANIFEST} is not of this program"
+                return
+            self.manifest = manifest
+            self.difference = _first_difference(manifest["settings"], settings)
+            self.difference = self.difference or _first_damage(folder, manifest["files"])
+            self.status = "changed" if self.difference else "done"
+
+
+def run_stage(
+    name: str,
+    folder: Path,
+    settings: Dict[str, Any],
+    body: Callable[[Path], Dict[str, Any]],
+    overwrite: bool = False,
+) -> Manifest:
+    """Runs `body(scratch folder)` unless the folder already holds its result, and returns the manifest.
+
+    settings  everything the result depends on, upstream fingerprints included, as plain JSON values
+    body      fills the scratch folder and returns what the manifest shall say beside its files
+    Raises ValueError naming the setting when the folder holds the result of other settings.
+    """
+    state = StageState(name, folder, settings)
+    if state.status == "done":
+        assert state.manifest is not None
+        log.info("%-10s unchanged, kept (%s)", name, folder)
+        return state.manifest
+    if state.status == "changed" and not overwrite:
+        raise ValueError(
+            f"{folder}: {state.difference}; --overwrite makes it anew, or choose another folder"
+        )
+    log.info("%-10s running", name)
+    with whole_folder(folder) as scratch:
+        result = body(scratch)
+        files = {
+            path.relative_to(scratch).as_posix(): {
+                "bytes": path.stat().st_size,
+                "sha256": file_sha256(path),
+            }
+            for path in sorted(scratch.rglob("*"))
+            if path.is_file()
+        }
+        manifest = {"stage": name, "settings": settings, "files": files, **result}
+        manifest["fingerprint"] = fingerprint(manifest)
+        write_json(scratch / MANIFEST, manifest)
+    return manifest
+
+
+def _first_difference(stored: Any, wanted: Any, key: str = "") -> str:
+    """Names the first setting that differs, or gives an empty string."""
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for name in sorted({*stored, *wanted}):
+            inner = f"{key}.{name}" if key else name
+            difference = _first_difference(stored.get(name), wanted.get(name), inner)
+            if difference:
+                return difference
+        return ""
+    if stored == wanted:
+        return ""
+    if key.endswith("_fingerprint"):
+        return f"its input has changed ({key[: -len('_fingerprint')]})"
+    return f"it was made with {key} = {stored!r}, now {wanted!r}"
+
+
+def _first_damage(folder: Path, files: Dict[str, Dict[str, Any]]) -> str:
+    """Names the first file that is missing or of another size than recorded, or gives an empty string."""
+    for name, recorded in files.items():
+        path = folder / name
+        found = path.stat().st_size if path.is_file() else None
+        if found != recorded["bytes"]:
+            size = "missing" if found is None else f"{found} bytes"
+            return f"its file {name} is damaged ({size}, expected {recorded['bytes']} bytes)"
+    return ""
+
+
+def num_workers(configured: int) -> int:
+    """Processes to use: as configured, or one for each core this process may run on."""
+    return configured or len(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [0])
+
+
+def run_partitions(
+    function: Callable[[Task], Result],
+    tasks: Iterable[Task],
+    *,
+    workers: int,
+    name: str,
+    total: Optional[int] = None,
+    unit: str = "part",
+    amount: Callable[[Result], int] = lambda result: 1,
+) -> Iterator[Result]:
+    """Applies a function to every task, in `workers` processes, and gives the results in task order.
+
+    At most two tasks per worker wait at a time, so tasks may be made from a stream.
+    Raises ValueError naming the partition when a worker process dies.
+    """
+    bar = tqdm(
+        total=total, desc=f"  {name}", unit=f" {unit}", disable=None, leave=False, file=sys.stderr
+    )
+    with bar:
+        for result in _results(function, tasks, workers, name):
+            bar.update(amount(result))
+            yield result
+
+
+def _results(
+    function: Callable[[Task], Result], tasks: Iterable[Task], workers: int, name: str
+) -> Iterator[Result]:
+    if workers == 1:
+        yield from map(function, tasks)
+        return
+    context = multiprocessing.get_context("spawn")
+    pending: deque = deque()
+    done = 0
+    stream = iter(tasks)
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        try:
+            while True:
+                for task in itertools.islice(stream, 2 * workers - len(pending)):
+                    pending.append(pool.submit(function, task))
+                if not pending:
+                    return
+                yield pending.popleft().result()
+                done += 1
+        except BrokenProcessPool:
+            raise ValueError(
+                f"{name}: a worker process died near partition {done} (killed, perhaps for memory); "
+                "run again with fewer --workers or a smaller --partition-size"
+            ) from None
+        finally:
+            for future in pending:
+                future.cancel()
