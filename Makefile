@@ -31,7 +31,7 @@ test-all: $(VENV)/.installed
 lint: $(VENV)/.linters
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m basedpyright
+	$(PY) -m basedpyright --pythonpath $(PY)
 
 format: $(VENV)/.linters
 	$(PY) -m ruff check --fix .

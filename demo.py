@@ -89,7 +89,9 @@ def results(
     summaries: List[Dict[str, Any]], published: Optional[Dict[str, float]]
 ) -> Tuple[List[str], List[List[str]]]:
     """Header and rows of the table: one column for each phase, one for the published histogram."""
-    header = [""] + [f"{name} (L = {s['max_length']})" for (name, _, _), s in zip(PHASES, summaries)]
+    header = [""] + [
+        f"{name} (L = {s['max_length']})" for (name, _, _), s in zip(PHASES, summaries)
+    ]
     columns = [describe(summary) for summary in summaries]
     if published:
         header.append("published Wikipedia histogram (L = 512)")

@@ -63,6 +63,9 @@ def add_evaluate(parser: cli.Parser) -> Callable[[Any], None]:
         default=None,
         help="per_sequence or per_token (default: that of the run)",
     )
+    parser.add_argument(
+        "--seed", type=Optional[int], default=None, help="of the masks (default: that of the run)"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     return run_evaluate
 
@@ -75,6 +78,7 @@ def run_evaluate(options: Any) -> None:
         micro_batch_size=options.micro_batch_size,
         device=options.device,
         loss_normalization=options.loss_normalization,
+        seed=options.seed,
     )
     if options.json:
         print(json.dumps(figures))

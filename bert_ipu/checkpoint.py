@@ -132,7 +132,9 @@ def load_weights(path: Path) -> Weights:
     """
     path = Path(path)
     if not path.is_dir():
-        raise ValueError(f"{path}: no such folder, expected a run, a checkpoint or a Hugging Face model")
+        raise ValueError(
+            f"{path}: no such folder, expected a run, a checkpoint or a Hugging Face model"
+        )
     steps = list_steps(path / CHECKPOINTS_DIR)
     if steps:
         path = path / CHECKPOINTS_DIR / f"step-{steps[-1]:08d}"

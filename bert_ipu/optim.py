@@ -130,10 +130,8 @@ class Lamb(torch.optim.Optimizer):
 
 def trust_ratio(
     weight: torch.Tensor, update: torch.Tensor, max_weight_norm: Optional[float]
-) -> torch.Tensor | float:
+) -> torch.Tensor:
     """LAMB's ratio of the norms, 0-d on the weight's device; never waits for that device."""
-    if max_weight_norm == 0:
-        return 1.0
     dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
     weight_norm = torch.linalg.vector_norm(weight, dtype=dtype)
     update_norm = torch.linalg.vector_norm(update, dtype=dtype)

@@ -237,6 +237,7 @@ def evaluate(
     micro_batch_size: int = 16,
     device: str = "auto",
     loss_normalization: Optional[str] = None,
+    seed: Optional[int] = None,
 ) -> Dict[str, float]:
     """Figures of a run, a checkpoint or a Hugging Face folder on a split of a data folder.
 
@@ -253,7 +254,7 @@ def evaluate(
         base,
         masking=masking,
         device=device,
-        seed=stored.get("seed", base.seed),
+        seed=stored.get("seed", base.seed) if seed is None else seed,
         attention=stored.get("attention", base.attention),
         micro_batch_size=micro_batch_size,
         loss_normalization=loss_normalization
@@ -265,5 +266,3 @@ def evaluate(
     backend = make_backend(config)
     backend.load_model_state({**backend.model_state(), **weights.state})
     return evaluate_split(backend, dataset, micro_batch_size)
-
-

@@ -92,7 +92,9 @@ class PackConfig:
     packs_per_shard: int = 65536
 
     def __post_init__(self) -> None:
-        _check(self.algorithm in SOLVERS, "pack.algorithm", f"one of {list(SOLVERS)}", self.algorithm)
+        _check(
+            self.algorithm in SOLVERS, "pack.algorithm", f"one of {list(SOLVERS)}", self.algorithm
+        )
         _check(
             self.max_per_pack is None or self.max_per_pack >= 1,
             "pack.max_per_pack",

@@ -1,4 +1,4 @@
-"""The extract stage: raw documents -> clean documents, one JSON line each, with an index of where they lie."""
+"""The extract stage: raw documents -> clean documents, a JSON line each, and an index of their places."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ from data_prep.wikitext import clean_wikitext
 
 INDEX_FILE = "documents.npy"
 INDEX_TYPE = np.dtype(
-    [("part", "<u4"), ("offset", "<u8"), ("bytes", "<u4"), ("split_key", "<u8"), ("sentences", "<u4")]
+    [
+        ("part", "<u4"),
+        ("offset", "<u8"),
+        ("bytes", "<u4"),
+        ("split_key", "<u8"),
+        ("sentences", "<u4"),
+    ]
 )
 MAX_PART_CHARACTERS = 1 << 24  # a partition is closed early when its raw text is this long
 
@@ -136,9 +142,7 @@ def extract_partition(task: ExtractTask) -> ExtractResult:
                 excluded["no text"] += 1
                 continue
             line = _encode(document, sentences)
-            rows.append(
-                (task.part, stream.tell(), len(line), _split_key(document), len(sentences))
-            )
+            rows.append((task.part, stream.tell(), len(line), _split_key(document), len(sentences)))
             stream.write(line)
             per_source[document.source] += 1
     index = np.array(rows, dtype=INDEX_TYPE)
@@ -157,7 +161,7 @@ def _encode(document: RawDocument, sentences: List[str]) -> bytes:
 
 def _split_key(document: RawDocument) -> int:
     """A number that decides who is held out: the same document gets the same one in every run."""
-    name = f"{document.source}\n{document.key}\n{document.title}".encode("utf-8")
+    name = f"{document.source}\n{document.key}\n{document.title}".encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
 

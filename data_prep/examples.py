@@ -207,9 +207,7 @@ def make_examples(task: ExamplesTask) -> ExamplesResult:
     )
 
 
-def _tokenize(
-    task: ExamplesTask, vocabulary: Vocabulary
-) -> Tuple[List[int], List[Document], int]:
+def _tokenize(task: ExamplesTask, vocabulary: Vocabulary) -> Tuple[List[int], List[Document], int]:
     """Token ids of each document's sentences; sentences and documents without any are left out."""
     tokenizer = vocabulary.tokenizer()
     numbers, documents = [], []

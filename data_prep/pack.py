@@ -250,7 +250,11 @@ def publish(output_dir: Path, vocabulary_dir: Path, stages: Dict[str, Manifest])
     }
     manifest["fingerprint"] = fingerprint(manifest)
     path = output_dir / MANIFEST
-    if path.is_file() and read_json(path) == manifest and _same_tokenizer(output_dir, vocabulary_dir):
+    if (
+        path.is_file()
+        and read_json(path) == manifest
+        and _same_tokenizer(output_dir, vocabulary_dir)
+    ):
         return manifest
     path.unlink(missing_ok=True)
     with whole_folder(output_dir / "tokenizer") as scratch:

@@ -11,13 +11,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional
 
-from data_prep.documents import Documents, extract
 from data_prep.config import DataConfig
+from data_prep.documents import Documents, extract
 from data_prep.examples import examples_stage
 from data_prep.pack import histogram_stage, plan_stage, publish, shards_stage
 from data_prep.sources import InputFile, find_inputs
 from data_prep.stage import MANIFEST, Manifest, StageState, num_workers, run_stage
-from data_prep.verify import Mismatch, verify
+from data_prep.verify import verify
 from data_prep.vocabulary import (
     Vocabulary,
     make_vocabulary,
@@ -57,7 +57,9 @@ class Pipeline:
         self.corpus_dir = Path(config.corpus_dir or config.output_dir)
         self.workers = num_workers(config.workers)
         if not config.source.inputs:
-            raise ValueError("source.inputs: expected at least one file, folder or glob, found none")
+            raise ValueError(
+                "source.inputs: expected at least one file, folder or glob, found none"
+            )
         self.files: List[InputFile] = find_inputs(config.source.inputs, config.source.format)
         self.given: Optional[Vocabulary] = None
         if config.vocabulary.tokenizer:
@@ -193,9 +195,7 @@ def run(config: DataConfig, overwrite: bool = False) -> Dict[str, Any]:
         changed = StageState(name, stage.folder, stage.settings).status != "done"
         if name == "shards" and changed and (overwrite or not stage.folder.exists()):
             (pipeline.output_dir / MANIFEST).unlink(missing_ok=True)  # no longer true
-        pipeline.done[name] = run_stage(
-            name, stage.folder, stage.settings, stage.body, overwrite
-        )
+        pipeline.done[name] = run_stage(name, stage.folder, stage.settings, stage.body, overwrite)
         if name == "shards":
             manifest = publish(pipeline.output_dir, pipeline.folder("vocabulary"), pipeline.done)
         seconds[name] = round(time.perf_counter() - before, 3)
@@ -265,5 +265,3 @@ def estimate_bytes(files: List[InputFile], config: DataConfig) -> Dict[str, int]
         "examples": int(tokens * token_bytes * 1.1),
         "shards": int(tokens * token_bytes * 1.1),
     }
-
-

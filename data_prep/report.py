@@ -148,5 +148,3 @@ def pack_fill(lengths: npt.NDArray[Any], max_length: int, shown: int = 48) -> Tu
     )
     axes.set_xlabel("tokens in a pack")
     return drawn, f"Sequences and padding in {chosen.size} packs of {max_length} tokens"
-
-

@@ -1,4 +1,4 @@
-"""One way to run a stage: a folder that is written aside, a manifest that goes last, work over partitions."""
+"""One way to run a stage: a folder written aside, a manifest that goes last, work over partitions."""
 
 from __future__ import annotations
 

@@ -37,9 +37,7 @@ def verify(folder: Path) -> Dict[str, Any]:
     try:
         if vocabulary_sha256(folder / "tokenizer") != manifest["data"]["vocab_sha256"]:
             raise Mismatch(f"{folder / 'tokenizer' / VOCABULARY_FILE}: not the shards' vocabulary")
-        counts = {
-            split: _verify_split(folder, manifest, split) for split in manifest["splits"]
-        }
+        counts = {split: _verify_split(folder, manifest, split) for split in manifest["splits"]}
         _check_files(folder / "shards")
     except (ValueError, OSError) as error:  # a shard that cannot be opened, a file that is gone
         raise Mismatch(str(error)) from None
@@ -77,7 +75,9 @@ def _verify_split(folder: Path, manifest: Dict[str, Any], split: str) -> Dict[st
             f"({missing.size} missing)"
         )
     if tokens != expected["tokens"]:
-        raise Mismatch(f"{folder}: {split} has {tokens} tokens, the manifest says {expected['tokens']}")
+        raise Mismatch(
+            f"{folder}: {split} has {tokens} tokens, the manifest says {expected['tokens']}"
+        )
     _check_plan(folder, split, packed, expected)
     return {
         "packs": len(packed),
@@ -155,9 +155,7 @@ def _check_ids(
     ids = arrays["example_ids"]
     _fail(shard, start, ~filled & (ids != NO_EXAMPLE), "an empty slot with an example id")
     outside = filled & ((ids < first_id) | (ids >= first_id + number))
-    _fail(
-        shard, start, outside, f"an example id outside {first_id}..{first_id + number - 1}"
-    )
+    _fail(shard, start, outside, f"an example id outside {first_id}..{first_id + number - 1}")
     rows, _ = np.nonzero(filled)
     places = ids[filled] - first_id
     order = np.argsort(places, kind="stable")
@@ -172,9 +170,7 @@ def _check_ids(
     seen[places] = first_row + start + rows + 1
 
 
-def _check_tokens(
-    shard: Shard, start: int, arrays: Arrays, first_id: int, examples: Any
-) -> None:
+def _check_tokens(shard: Shard, start: int, arrays: Arrays, first_id: int, examples: Any) -> None:
     """The sequences of a block are those of the examples stage, token by token."""
     lengths = arrays["lengths"].astype(np.int64)
     starts = np.cumsum(lengths, axis=1) - lengths

@@ -13,7 +13,15 @@ from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import numpy as np
 import numpy.typing as npt
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 from packing.files import file_sha256, read_json
 from packing.shards import (
@@ -156,7 +164,9 @@ def _from_tokenizer_json(path: Path, lowercase: Optional[bool]) -> Vocabulary:
     ids.update({token["content"]: token["id"] for token in stored.get("added_tokens") or []})
     entries = sorted(ids, key=ids.__getitem__)
     if [ids[entry] for entry in entries] != list(range(len(entries))):
-        raise ValueError(f"{path}: expected token ids 0..{len(entries) - 1} without gaps or doubles")
+        raise ValueError(
+            f"{path}: expected token ids 0..{len(entries) - 1} without gaps or doubles"
+        )
     normalizer = stored.get("normalizer") or {}
     if normalizer.get("type", "BertNormalizer") != "BertNormalizer":
         raise ValueError(f"{path}: expected BertNormalizer, found {normalizer.get('type')!r}")
@@ -223,9 +233,7 @@ def train_vocabulary(
     return Vocabulary([entry for entry, _ in entries], lowercase)
 
 
-def make_vocabulary(
-    scratch: Path, vocabulary: Vocabulary, trained: bool
-) -> Dict[str, Any]:
+def make_vocabulary(scratch: Path, vocabulary: Vocabulary, trained: bool) -> Dict[str, Any]:
     """Body of the vocabulary stage: writes the tokenizer and says what it holds."""
     vocabulary.save(scratch)
     kinds = vocabulary.kinds()

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import html
 import re
-from typing import Callable, Dict, List, Match, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import mwparserfromhell
 from mwparserfromhell.nodes import Heading, HTMLEntity, Tag, Template, Text, Wikilink
@@ -60,13 +60,13 @@ DROPPED_LINK = re.compile(
 )
 LABEL = r"(?:[^\[\]\n]|\[\[[^\[\]\n]*\]\])*"
 EXTERNAL_LINK = re.compile(
-    rf"\[(?:(?:https?|ftp):|mailto:|(?=//))[^\s\[\]]*[^\S\n]*({LABEL})\]", re.IGNORECASE
+    rf"\[(?:(?:https?|ftp|mailto):|//)[^\s\[\]]*(?:[^\S\n]({LABEL}))?\]", re.IGNORECASE
 )
 BARE_URL = re.compile(r"\b(?:https?|ftp)://[^\s\[\]{}|<>\"]*[^\s\[\]{}|<>\".,;:!?)']", re.IGNORECASE)
 # What the parser would try as an external link, over and over when it is not closed.
-LINK_OR_URL = re.compile(
-    r"\[+(?:\s*(?:(?:bitcoin|ftps?|geo|git|gopher|https?|ircs?|magnet|mailto|mms|news|nntp|redis|sftp"
-    r"|sips?|sms|ssh|svn|tel|telnet|urn|worldwind|xmpp):|//))?",
+SCHEME = re.compile(
+    r"(bitcoin|ftps?|geo|git|gopher|https?|ircs?|magnet|mailto|mms|news|nntp|redis|sftp|sips?|sms|ssh"
+    r"|svn|tel|telnet|urn|worldwind|xmpp):|(?<=\[)//",
     re.IGNORECASE,
 )
 TABLE_MARK = re.compile(r"^[ \t:*#;]*(?:(\{\|)|\|\}(?!\}))", re.MULTILINE)
@@ -102,8 +102,9 @@ def clean_wikitext(text: str) -> str:
     text = _drop_brackets(text, "{}", _is_kept_template)
     text = _drop_tables(text)
     text = _drop_brackets(text, "[]", _is_kept_link)
-    text = BARE_URL.sub("", EXTERNAL_LINK.sub(lambda link: link[1], text))
-    text = LINK_OR_URL.sub(_quote_bracket, text)
+    text = BARE_URL.sub("", EXTERNAL_LINK.sub(lambda link: link[1] or "", text))
+    text = SCHEME.sub(lambda url: f"{url[1]}&#58;" if url[1] else "&#47;/", text)
+    text = re.sub(r"\[+", lambda run: "&#91;" * (len(run[0]) % 2) + "[[" * (len(run[0]) // 2), text)
     text = INLINE.sub("", BLOCK.sub("\n", POWER.sub("^", text))).replace("<", "&lt;")
     text = LIST_MARK.sub("", text)
     text = "\n".join(_drop_quotes(line) if "''" in line else line for line in text.split("\n"))
@@ -195,14 +196,6 @@ def _is_kept_template(text: str, start: int, end: int) -> bool:
 
 def _is_kept_link(text: str, start: int, end: int) -> bool:
     return DROPPED_LINK.match(text, start) is None
-
-
-def _quote_bracket(found: Match[str]) -> str:
-    """Leave "[[" to the parser, but quote a single "[" and one that a URL follows."""
-    number = len(found[0]) - len(found[0].lstrip("["))
-    if number < len(found[0]):
-        return "&#91;" * number + found[0][number:]
-    return "&#91;" * (number % 2) + "[[" * (number // 2)
 
 
 def _drop_tables(text: str) -> str:

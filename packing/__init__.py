@@ -10,6 +10,6 @@
 from packing.assign import Assignment
 from packing.plan import PackingPlan
 from packing.solve import SOLVERS, solve
-
 from packing.version import __version__
+
 __all__ = ["SOLVERS", "Assignment", "PackingPlan", "__version__", "solve"]

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence
 
 from packing import SOLVERS, cli, solve
 from packing.histogram import check_at_least_one, read_histogram
@@ -77,9 +77,12 @@ def run_solve(options: Any) -> None:
         print(f"{key.replace('_', ' '):<15}{shown}")
 
 
-def main() -> int:
+def main(argv: Optional[Sequence[str]] = None) -> int:
     return cli.main(
-        "packing", "Packs sequences of known lengths into rows of L tokens.", {"solve": add_solve}
+        "packing",
+        "Packs sequences of known lengths into rows of L tokens.",
+        {"solve": add_solve},
+        argv,
     )
 
 

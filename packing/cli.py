@@ -7,6 +7,7 @@ line and exits with 2, a check that failed exits with 1.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import logging
 import os
 import re
@@ -85,7 +86,7 @@ def main(
     try:
         parsed = parser.parse_args(arguments)
         command = parsed.command
-        options = parser.instantiate_classes(parsed)[command]
+        options = _instantiate(parser, parsed)[command]
         code = bodies[command](options)
         sys.stdout.flush()
         return code or 0
@@ -100,9 +101,17 @@ def main(
         return BAD_INVOCATION
 
 
+def _instantiate(parser: Parser, parsed: Any) -> Any:
+    """Makes dataclasses of the parsed values; the method's name depends on jsonargparse's version."""
+    if hasattr(parser, "instantiate"):
+        return parser.instantiate(parsed)
+    return parser.instantiate_classes(parsed)
+
+
 def dataclass_from(kind: Type[T], options: Any) -> T:
     """Builds a dataclass whose fields were added to the parser by `add_class_arguments`."""
-    return kind(**{field: getattr(options, field) for field in kind.__dataclass_fields__})
+    fields: Any = dataclasses.fields(kind)  # type: ignore[arg-type]
+    return kind(**{field.name: getattr(options, field.name) for field in fields})
 
 
 def one_line(error: BaseException) -> str:

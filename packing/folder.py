@@ -32,7 +32,9 @@ def read_manifest(folder: Path) -> Dict[str, Any]:
     folder = Path(folder)
     path = folder / "manifest.json"
     if not path.is_file():
-        raise ValueError(f"{folder}: not a data folder (expected {path}, written by `data_prep run`)")
+        raise ValueError(
+            f"{folder}: not a data folder (expected {path}, written by `data_prep run`)"
+        )
     manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != DATA_FORMAT:
         raise ValueError(f"{path}: expected format {DATA_FORMAT!r}")

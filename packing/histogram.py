@@ -32,9 +32,7 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
     if values.dtype.kind == "f":
         bad = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)))
         if bad.size:
-            raise ValueError(
-                f"counts[{bad[0]}]: expected a whole number, found {values[bad[0]]}"
-            )
+            raise ValueError(f"counts[{bad[0]}]: expected a whole number, found {values[bad[0]]}")
     bad = np.flatnonzero(values < 0)
     if bad.size:
         raise ValueError(f"counts[{bad[0]}]: expected a count >= 0, found {values[bad[0]]}")

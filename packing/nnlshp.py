@@ -106,7 +106,7 @@ def full_strategies(max_length: int, depth: int) -> npt.NDArray[np.int32]:
 
 
 def solve_mix(strategies: npt.NDArray[np.int32], counts: Counts) -> npt.NDArray[np.float64]:
-    """Weighted non-negative least squares: x >= 0 minimizing |W (A x - counts)|, A[l, s] = copies of l in s.
+    """Weighted non-negative least squares: x >= 0 minimizing |W (A x - counts)|, A[l, s] copies of l in s.
 
     For each length, the strategy with it that has the steepest gradient joins a small problem, until
     no column outside would lower the residual: the conditions of Karush, Kuhn and Tucker then hold

@@ -77,13 +77,16 @@ def content_hash(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-def write_shard(path: Path, arrays: Arrays, token_kinds: npt.NDArray[np.uint8], info: ShardInfo) -> Dict[str, Any]:
+def write_shard(
+    path: Path, arrays: Arrays, token_kinds: npt.NDArray[np.uint8], info: ShardInfo
+) -> Dict[str, Any]:
     """Writes a shard under a temporary name and renames it when it is whole.
 
     arrays: the DATASETS, shapes (N, L) and (N, D). Returns its counts and content hash.
     """
     num_packs = len(arrays["input_ids"])
-    assert num_packs > 0 and arrays["input_ids"].shape == (num_packs, info.max_length)
+    assert num_packs > 0
+    assert arrays["input_ids"].shape == (num_packs, info.max_length)
     stored = {**{name: arrays[name] for name in DATASETS}, "token_kinds": token_kinds}
     summary = {
         "num_packs": num_packs,
@@ -123,7 +126,7 @@ class Shard:
         except OSError:
             raise ValueError(f"{path}: no such file, expected a packed shard") from None
         try:
-            file = h5py.File(self.path, "r", locking=False)
+            file: Any = h5py.File(self.path, "r", locking=False)
         except OSError as error:
             reason = "truncated" if "truncated" in str(error) else "not an HDF5 file or damaged"
             raise ValueError(f"{path}: {reason} ({size} bytes)") from None
@@ -144,7 +147,7 @@ class Shard:
                 f"expected ({self.info.vocab_size},)"
             )
 
-    def _read_info(self, file: h5py.File) -> ShardInfo:
+    def _read_info(self, file: Any) -> ShardInfo:
         found = file.attrs.get("format")
         if found != FORMAT_NAME:
             raise ValueError(f"{self.path}: format is {found!r}, expected {FORMAT_NAME!r}")
@@ -166,7 +169,7 @@ class Shard:
         except KeyError as error:
             raise ValueError(f"{self.path}: {error.args[0]}") from None
 
-    def _locate(self, file: h5py.File, name: str) -> Any:
+    def _locate(self, file: Any, name: str) -> Any:
         """(dtype, shape, offset in the file) of one array."""
         if name not in file:
             raise ValueError(f"{self.path}: has no array {name!r}")

@@ -15,7 +15,7 @@ settings.register_profile(
 settings.load_profile("project")
 
 
-@pytest.fixture()
+@pytest.fixture
 def published():
     """Gives the path of a published file by its name; skips when the files are not at hand."""
 

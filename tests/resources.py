@@ -18,7 +18,7 @@ C_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 
 
 def find_published(name: str) -> Optional[Path]:
-    """A file of published histograms, lengths or text: in $PACKED_BERT_TEST_DATA, or in `data` beside us."""
+    """A published histogram or text: in $PACKED_BERT_TEST_DATA, or in a `data` folder beside us."""
     named = os.environ.get("PACKED_BERT_TEST_DATA")
     folders = [Path(named)] if named else sorted(ROOT.parent.glob("*/data"))
     return next((folder / name for folder in folders if (folder / name).exists()), None)
@@ -46,8 +46,7 @@ def run_command(
         [sys.executable, "-m", *arguments],
         cwd=cwd,
         env={**os.environ, **C_LOCALE, "PYTHONPATH": str(ROOT), **(env or {})},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         encoding="utf-8",
         timeout=300,
     )

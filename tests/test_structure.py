@@ -40,7 +40,9 @@ def test_imports_go_down_only(path):
     for name in imported(path):
         root = name.split(".")[0]
         if package == "packing":
-            assert root not in ("torch", "bert_ipu", "data_prep", "tokenizers", "transformers"), name
+            assert root not in ("torch", "bert_ipu", "data_prep", "tokenizers", "transformers"), (
+                name
+            )
         if package == "data_prep":
             assert root not in ("torch", "bert_ipu", "transformers"), name
         if package == "bert_ipu":
@@ -57,9 +59,11 @@ def test_matplotlib_is_imported_only_where_it_draws():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body:  # top level only
             if isinstance(node, (ast.Import, ast.ImportFrom)):
-                names = [node.module] if isinstance(node, ast.ImportFrom) else [
-                    name.name for name in node.names
-                ]
+                names = (
+                    [node.module]
+                    if isinstance(node, ast.ImportFrom)
+                    else [name.name for name in node.names]
+                )
                 assert not any(str(name).startswith("matplotlib") for name in names), path
 
 
@@ -69,8 +73,10 @@ def test_files_are_readable_on_python_3_8(path):
     if sys.version_info >= (3, 9):
         ast.parse(text, feature_version=(3, 8))
     assert text.startswith('"""'), "a file begins with what it is for"
-    assert path.name == "__init__.py" or "from __future__ import annotations" in text or (
-        path.name == "version.py"
+    assert (
+        path.name == "__init__.py"
+        or "from __future__ import annotations" in text
+        or (path.name == "version.py")
     )
 
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from bert_ipu.config import ModelConfig, OptimizerConfig
 from bert_ipu.model import BertForPackedPreTraining
-from bert_ipu.optim import Lamb, learning_rate, make_optimizer, parameter_groups
+from bert_ipu.optim import Lamb, learning_rate, make_optimizer, parameter_groups, trust_ratio
 
 ADAMW = dict(name="adamw", learning_rate=0.05, weight_decay=0.1)
 LAMB = dict(name="lamb", learning_rate=0.05, weight_decay=0.1)
@@ -132,18 +132,25 @@ def test_a_restored_optimizer_continues_bit_identically(name, tmp_path):
         assert torch.equal(straight, resumed)
 
 
-def test_lamb_runs_a_closure_and_takes_the_norm_of_bfloat16_in_float32():
-    weight = nn.Parameter(torch.full((64, 64), 300.0, dtype=torch.bfloat16))
-    optimizer = Lamb([weight], lr=0.01, weight_decay=0.0)
+def test_norms_of_bfloat16_are_taken_in_float32():
+    weight = torch.linspace(1.0, 2.0, 77).bfloat16()
+    update = torch.linspace(3.0, 5.0, 77).bfloat16()
+    expected = weight.double().norm() / update.double().norm()
+    np.testing.assert_allclose(trust_ratio(weight, update, None), expected, rtol=1e-6)
+
+
+def test_lamb_runs_a_closure():
+    weight = nn.Parameter(torch.full((2, 2), 8.0))
+    optimizer = Lamb([weight], lr=0.25, weight_decay=0.0, eps=1e-20)
 
     def closure():
-        loss = weight.float().sum()
+        loss = weight.sum()
         loss.backward()
         return loss
 
-    assert optimizer.step(closure) == 300.0 * 64 * 64
-    # direction 1 everywhere, so trust = 300 and the step is 0.01 * 300
-    assert torch.equal(weight.detach(), torch.full_like(weight, 296.0))
+    assert float(optimizer.step(closure).detach()) == 32.0
+    # the direction is 1 everywhere, so the trust ratio is 8 and the step 0.25 * 8
+    torch.testing.assert_close(weight.detach(), torch.full((2, 2), 6.0))
 
 
 def rates(total: int, **options) -> list[float]:

@@ -12,12 +12,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from bert_ipu.__main__ import main
 from bert_ipu.checkpoint import Checkpoints, list_steps, load_weights
 from bert_ipu.config import MaskingConfig, ModelConfig, OptimizerConfig, RunConfig
 from bert_ipu.metrics import read_metrics
 from bert_ipu.train import evaluate, train
 from packing.files import read_json
-from bert_ipu.__main__ import main
 from tests.resources import assert_one_line_error, call_command
 from tests.shards import INFO, write_folder
 

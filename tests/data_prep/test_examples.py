@@ -38,7 +38,7 @@ def test_pairs_keep_the_recipes_promises(sizes, seed, max_length):
     documents = numbered_documents(sizes)
     rng = np.random.default_rng(seed)
     owner = {token: i for i, document in enumerate(documents) for token in flat(document)}
-    for which, document in enumerate(documents):
+    for which, _document in enumerate(documents):
         pairs = list(
             pairs_of_document(documents, which, max_length=max_length, short_seq_prob=0.1, rng=rng)
         )

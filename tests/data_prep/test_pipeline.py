@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
+from data_prep.__main__ import main
 from data_prep.config import DataConfig, ExamplesConfig, PackConfig, SourceConfig, VocabularyConfig
 from data_prep.documents import Documents
 from data_prep.pack import open_examples
@@ -19,7 +20,6 @@ from data_prep.verify import Mismatch, verify
 from packing.files import read_json
 from packing.folder import PackedSplit
 from packing.shards import content_hash
-from data_prep.__main__ import main
 from tests.resources import assert_one_line_error, call_command
 
 WORDS = (
@@ -69,7 +69,7 @@ def made(tmp_path_factory, corpus):
     return config, folder, run(config)
 
 
-@pytest.fixture()
+@pytest.fixture
 def copied(made, tmp_path):
     config, folder, _ = made
     shutil.copytree(folder, tmp_path / "copy")
@@ -149,9 +149,8 @@ def test_a_second_run_keeps_everything(copied, caplog):
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*.h5")}
     with caplog.at_level("INFO"):
         run(config)
-    assert [r.message for r in caplog.records if "unchanged" in r.message] and not [
-        r.message for r in caplog.records if "running" in r.message
-    ]
+    assert [r.message for r in caplog.records if "unchanged" in r.message]
+    assert not [r.message for r in caplog.records if "running" in r.message]
     assert {path: path.stat().st_mtime_ns for path in folder.rglob("*.h5")} == before
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from packing import PackingPlan, __version__
-from packing.histogram import read_histogram, write_histogram
 from packing.__main__ import main
+from packing.histogram import read_histogram, write_histogram
 from tests.resources import assert_one_line_error, call_command
 
 KEYS = [
@@ -26,7 +26,7 @@ KEYS = [
 ]
 
 
-@pytest.fixture()
+@pytest.fixture
 def histogram(tmp_path):
     path = tmp_path / "a histogram.csv"
     path.write_text("length,count\n3,10\n5,4\n8,1\n", encoding="utf-8")

@@ -184,9 +184,7 @@ def test_few_shards_stay_open(tmp_path, monkeypatch):
     arrays = write_folder(tmp_path, [2] * 6)
     split = PackedSplit(tmp_path, "train")
     for row in range(12):
-        assert np.array_equal(
-            split.read(np.array([row]))["input_ids"], arrays["input_ids"][[row]]
-        )
+        assert np.array_equal(split.read(np.array([row]))["input_ids"], arrays["input_ids"][[row]])
         assert sum(bool(shard._maps) for shard in split.shards) <= 2
 
 

@@ -85,9 +85,7 @@ def fewest_packs(lengths, max_length, depth):
 
 
 @pytest.mark.parametrize("algorithm", sorted(SOLVERS))
-@given(
-    lengths=st.lists(st.integers(1, 8), min_size=1, max_size=6), depth=st.integers(1, 3)
-)
+@given(lengths=st.lists(st.integers(1, 8), min_size=1, max_size=6), depth=st.integers(1, 3))
 def test_never_below_brute_force(algorithm, lengths, depth):
     optimum = fewest_packs(tuple(sorted(lengths, reverse=True)), 8, depth)
     plan = solve(count_lengths(lengths, 8), 8, depth, algorithm)
