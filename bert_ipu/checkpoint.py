@@ -14,8 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from bert_ipu.backends import Backend
 from bert_ipu.config import ModelConfig
-from bert_ipu.huggingface import load_folder
-from packing.files import file_sha256, read_json, whole_folder, write_json
+from bert_ipu.huggingface import load_folder, load_pickled
+from packing.files import file_sha256, read_object, whole_folder, write_json
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ def list_steps(folder: Path) -> List[int]:
 def read_checkpoint(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]]:
     """What a checkpoint says of itself, and its weights. Raises Broken when it is not whole."""
     try:
-        about = read_json(path / STATE_FILE)
+        about = read_object(path / STATE_FILE)
     except (ValueError, OSError) as error:
         raise Broken(str(error)) from None
     try:
@@ -108,7 +108,7 @@ def read_checkpoint(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]
 
 def _read_optimizer(path: Path) -> Dict[str, Any]:
     try:
-        return torch.load(path / OPTIMIZER_FILE, map_location="cpu", weights_only=True)
+        return load_pickled(path / OPTIMIZER_FILE)
     except Exception as error:  # torch.load raises whatever the damage leads to
         reason = " ".join(str(error).split())[:200]
         raise Broken(f"{path / OPTIMIZER_FILE}: {reason}") from None

@@ -6,8 +6,6 @@ folder read here may hold any BERT encoder with absolute positions, with or with
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import warnings
 from dataclasses import asdict, fields
@@ -19,6 +17,7 @@ from safetensors.torch import load_file, save_file
 
 from bert_ipu.config import ModelConfig
 from bert_ipu.model import BertForPackedPreTraining
+from packing.files import read_object, whole_folder, write_json
 
 WORD_EMBEDDINGS = "bert.embeddings.word_embeddings.weight"
 # Hugging Face's second names of tied parameters; our model has each parameter once.
@@ -85,17 +84,14 @@ def export_folder(
         "torch_dtype": str(state[WORD_EMBEDDINGS].dtype).split(".")[-1],
     }
 
-    partial_dir = output_dir.with_name(output_dir.name + ".partial")
-    shutil.rmtree(partial_dir, ignore_errors=True)
-    partial_dir.mkdir(parents=True)
-    write_json(partial_dir / "config.json", model_config)
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    save_file(tensors, partial_dir / "model.safetensors", metadata={"format": "pt"})
-    for name in ("vocab.txt", "tokenizer.json"):
-        if (tokenizer_dir / name).is_file():
-            shutil.copyfile(tokenizer_dir / name, partial_dir / name)
-    write_json(partial_dir / "tokenizer_config.json", tokenizer_config)
-    move_into_place(partial_dir, output_dir)
+    with whole_folder(output_dir) as scratch:
+        write_json(scratch / "config.json", model_config)
+        save_file(tensors, scratch / "model.safetensors", metadata={"format": "pt"})
+        for name in ("vocab.txt", "tokenizer.json"):
+            if (tokenizer_dir / name).is_file():
+                shutil.copyfile(tokenizer_dir / name, scratch / name)
+        write_json(scratch / "tokenizer_config.json", tokenizer_config)
 
 
 def load_folder(path: Path) -> LoadedFolder:
@@ -197,7 +193,7 @@ def load_pickled(path: Path) -> Any:
 
 def read_model_config(path: Path) -> ModelConfig:
     """ModelConfig of a config.json; a key it lacks has its default, as with transformers."""
-    stored = read_json(path)
+    stored = read_object(path)
     for key, expected, default in (
         ("model_type", "bert", None),
         ("position_embedding_type", "absolute", "absolute"),
@@ -238,7 +234,7 @@ def make_tokenizer_config(
     path = tokenizer_dir / "tokenizer.json"
     normalizer: dict[str, Any] = {}
     if path.is_file():
-        tokenizer = read_json(path)
+        tokenizer = read_object(path)
         if tokenizer.get("model", {}).get("vocab") != vocabulary:
             raise ValueError(f"{path} and {tokenizer_dir / 'vocab.txt'} differ in their vocabulary")
         normalizer = bert_normalizer(tokenizer.get("normalizer"))
@@ -263,32 +259,3 @@ def bert_normalizer(normalizer: Optional[dict[str, Any]]) -> dict[str, Any]:
     if steps[0].get("type") == "Sequence":
         steps = steps[0].get("normalizers", [])
     return next((step for step in steps if step.get("type") == "BertNormalizer"), {})
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ValueError(f"{path} is missing")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} must hold a JSON object, got {type(content).__name__}")
-    return content
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    text = json.dumps(content, indent=2, sort_keys=True, ensure_ascii=False)
-    path.write_text(text + "\n", encoding="utf-8")
-
-
-def move_into_place(partial_dir: Path, output_dir: Path) -> None:
-    """Renames; what stood there before is moved aside first and deleted last, never half."""
-    if not output_dir.exists():
-        os.replace(partial_dir, output_dir)
-        return
-    old_dir = output_dir.with_name(output_dir.name + ".old.partial")
-    shutil.rmtree(old_dir, ignore_errors=True)
-    os.replace(output_dir, old_dir)
-    os.replace(partial_dir, output_dir)
-    shutil.rmtree(old_dir)

@@ -23,7 +23,7 @@ from tokenizers import (
     trainers,
 )
 
-from packing.files import file_sha256, read_json
+from packing.files import file_sha256, read_object
 from packing.shards import (
     KIND_CONTINUATION,
     KIND_ORDINARY,
@@ -121,7 +121,7 @@ def read_vocabulary(path: Path, lowercase: Optional[bool] = None) -> Vocabulary:
         elif (path / VOCABULARY_FILE).is_file():
             said = {}
             if (path / "tokenizer_config.json").is_file():
-                said = read_json(path / "tokenizer_config.json")
+                said = read_object(path / "tokenizer_config.json")
             vocabulary = Vocabulary(
                 _read_entries(path / VOCABULARY_FILE),
                 lowercase=said.get("do_lower_case", True) if lowercase is None else lowercase,
@@ -152,7 +152,7 @@ def _read_entries(path: Path) -> List[str]:
 
 
 def _from_tokenizer_json(path: Path, lowercase: Optional[bool]) -> Vocabulary:
-    stored = read_json(path)
+    stored = read_object(path)
     model = stored.get("model") or {}
     if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
         raise ValueError(f"{path}: expected a WordPiece tokenizer, found {model.get('type')!r}")

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Dict, Iterator
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -30,14 +30,20 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def whole_folder(path: Path) -> Iterator[Path]:
-    """Gives an empty folder to fill; it takes the place of `path` when the block ends without an error."""
+    """Gives an empty folder to fill; it takes the place of `path` when the block ends without an error.
+
+    What stood at `path` is moved aside first and deleted last, so that it is never there by half.
+    """
     partial = path.with_name(path.name + PARTIAL_SUFFIX)
-    shutil.rmtree(partial, ignore_errors=True)
+    old = path.with_name(path.name + ".old" + PARTIAL_SUFFIX)
+    for leftover in (partial, old):
+        shutil.rmtree(leftover, ignore_errors=True)
     partial.mkdir(parents=True)
     yield partial
     if path.exists():
-        shutil.rmtree(path)
+        os.replace(path, old)
     os.replace(partial, path)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -61,6 +67,14 @@ def read_json(path: Path) -> Any:
         return json.loads(text)
     except ValueError as error:
         raise ValueError(f"{path}: not JSON ({error}); it may be truncated") from None
+
+
+def read_object(path: Path) -> Dict[str, Any]:
+    """Reads a JSON file that holds an object. Raises ValueError as `read_json`, or for anything else."""
+    value = read_json(path)
+    if not isinstance(value, dict):
+        raise ValueError(f"{path}: expected a JSON object, found {type(value).__name__}")
+    return value
 
 
 def fingerprint(value: Any) -> str:

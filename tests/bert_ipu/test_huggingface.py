@@ -327,11 +327,11 @@ def test_missing_and_broken_files_are_refused_in_one_line(exported):
     torch.save({"step": 3}, pickled)
     assert "pytorch_model.bin must hold tensors by name, got dict" in message()
     (exported / "config.json").write_text("{", encoding="utf-8")
-    assert "config.json is no JSON" in message()
+    assert "config.json: not JSON" in message()
     (exported / "config.json").write_text("[]", encoding="utf-8")
-    assert "config.json must hold a JSON object, got list" in message()
+    assert "config.json: expected a JSON object, found list" in message()
     (exported / "config.json").unlink()
-    assert "config.json is missing" in message()
+    assert "config.json: no such file" in message()
 
 
 def test_transformers_is_not_imported():
