@@ -1,8 +1,8 @@
 """Inputs on disk -> raw documents, streaming: memory follows the largest document, not the file.
 
-Formats: "mediawiki" (XML export, any schema version), "wikiextractor" (<doc id= url= title=> blocks),
-"jsonl" (one object a line with a string "text", as from WikiExtractor --json or datasets), and
-"text" (a blank line between documents). Each may be compressed with bzip2 (also multistream),
+Formats: "mediawiki" (XML export, any schema version), "wikiextractor" (<doc id= url= title=>
+blocks), "jsonl" (one object a line with a string "text", as from WikiExtractor --json or datasets),
+and "text" (a blank line between documents). Each may be compressed with bzip2 (also multistream),
 gzip or xz. All is read as UTF-8, or as UTF-16 where a BOM or the XML declaration says so, whatever
 the locale. Only "\\n" ends a line: U+2028, form feeds and the like stay inside it.
 """

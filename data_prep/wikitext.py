@@ -60,7 +60,9 @@ LABEL = r"(?:[^\[\]\n]|\[\[[^\[\]\n]*\]\])*"
 EXTERNAL_LINK = re.compile(
     rf"\[(?:(?:https?|ftp|mailto):|//)[^\s\[\]]*(?:[^\S\n]({LABEL}))?\]", re.IGNORECASE
 )
-BARE_URL = re.compile(r"\b(?:https?|ftp)://[^\s\[\]{}|<>\"]*[^\s\[\]{}|<>\".,;:!?)']", re.IGNORECASE)
+BARE_URL = re.compile(
+    r"\b(?:https?|ftp)://[^\s\[\]{}|<>\"]*[^\s\[\]{}|<>\".,;:!?)']", re.IGNORECASE
+)
 TABLE_MARK = re.compile(r"^[ \t:*#;]*(?:(\{\|)|\|\}(?!\}))", re.MULTILINE)
 LIST_MARK = re.compile(r"^(?:[ \t]*[*#:;]+|-{4,})[ \t]*", re.MULTILINE)
 QUOTES = re.compile("'{2,}")
@@ -101,7 +103,7 @@ def clean_wikitext(text: str) -> str:
 
 
 def _drop_extensions(text: str) -> str:
-    """Take out comments and the tags of DROPPED_TAGS with what they hold; quote what <nowiki> holds.
+    """Take out comments and DROPPED_TAGS with what they hold; quote what <nowiki> holds.
 
     As in MediaWiki, everything up to the first closing tag belongs to the tag, nothing in it is
     wikitext, and a tag that is never closed is no tag. A closing tag is looked for only when there
@@ -155,7 +157,9 @@ def _render_brackets(text: str) -> str:
             stack.append(_Bracket(token[0], [[]]))
         else:
             mark = "[[" if token[0] == "]]" else "{{"
-            depth = max(i for i, open in enumerate(stack) if open.mark in ("", mark))
+            depth = len(stack) - 1
+            while stack[depth].mark not in ("", mark):
+                depth -= 1
             if depth:
                 _forget(stack, depth + 1)  # what was opened inside of it and not closed
                 closed = stack.pop()
@@ -425,10 +429,10 @@ TEMPLATES: Dict[str, Rule] = {
     "us$": _prefixed("US$"),
     "£": _prefixed("£"),
     "€": _prefixed("€"),
-    "'": _constant("'"),
-    "'s": _constant("'s"),
-    '\' "': _constant("' \""),
-    '" \'': _constant("\" '"),
+    "'": _constant("&#39;"),  # an entity, as these stand beside marks of italics
+    "'s": _constant("&#39;s"),
+    '\' "': _constant("&#39; \""),
+    '" \'': _constant("\" &#39;"),
     "snd": _constant(" – "),
     "spaced ndash": _constant(" – "),
     "ndash": _constant("–"),

@@ -66,7 +66,7 @@ def check_at_least_one(name: str, value: Any) -> int:
 
 
 def check_lengths(lengths: Any, max_length: int) -> npt.NDArray[np.integer]:
-    """Checks sequence lengths: 1-D, whole numbers in 1..max_length. Keeps their integer dtype.
+    """Checks sequence lengths: 1-D, whole numbers in 1..max_length. Keeps their dtype but for uint64.
 
     Raises ValueError naming the first offending position.
     """
@@ -80,6 +80,8 @@ def check_lengths(lengths: Any, max_length: int) -> npt.NDArray[np.integer]:
     if int(values.min()) < 1 or int(values.max()) > max_length:
         bad = int(np.flatnonzero((values < 1) | (values > max_length))[0])
         raise ValueError(f"lengths[{bad}]: expected 1..{max_length} tokens, found {values[bad]}")
+    if values.dtype == np.uint64:
+        return values.astype(np.int64)  # numpy before 2 does not count unsigned 64-bit integers
     return values
 
 
