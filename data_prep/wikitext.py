@@ -19,7 +19,7 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Dict, List, Optional, Tuple
 
-MAX_DEPTH = 500  # double brackets open at once; a real page has a dozen
+MAX_DEPTH = 100  # double brackets open at once; real pages have a dozen
 
 BOILERPLATE = frozenset(
     "references|notes|footnotes|notes and references|references and notes|citations|sources|"
@@ -47,7 +47,7 @@ BLOCK = re.compile(rf"</?(?:{BLOCK_TAGS})\b[^<>]*>", re.IGNORECASE)
 INLINE = re.compile(rf"</?(?:{INLINE_TAGS}|{DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
 
 BRACKETS = re.compile(r"\[\[|\]\]|\{\{|\}\}|\|")
-PARAMETER_NAME = re.compile(r"\s*([\w -]{0,30}?)\s*=")
+PARAMETER_NAME = re.compile(r"([\w-]+(?: [\w-]+){0,3})\s*=")
 DROPPED_LINK = re.compile(
     r"(?:file|image|media|category|datei|bild|kategorie|fichier|catégorie|archivo|imagen|categoría"
     r"|immagine|categoria|ficheiro|imagem|bestand|afbeelding|categorie|plik|grafika|kategoria|fil"
@@ -199,11 +199,11 @@ def _render_template(parts: List[str]) -> str:
         return ""
     arguments = {"0": parts[0].strip()}
     number = 0
-    for part in parts[1:]:
+    for part in map(str.strip, parts[1:]):
         name = PARAMETER_NAME.match(part)
         if name is None:
             number += 1
-            arguments[str(number)] = part.strip()
+            arguments[str(number)] = part
         else:
             arguments[name[1]] = part[name.end() :].strip()
     return rule(arguments)
