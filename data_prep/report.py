@@ -50,7 +50,7 @@ def data_section(folder: Path) -> str:
     manifest = read_manifest(folder)
     header = (
         "split", "documents", "sequences", "packs", "token bound", "packing factor", "efficiency",
-        "padding without packing",
+        "unpacked padding",
     )  # fmt: skip
     rows = []
     for split, packed in manifest["splits"].items():
@@ -116,10 +116,12 @@ def length_histogram(lengths: npt.NDArray[Any], max_length: int) -> Tuple[Any, s
     values = lengths[lengths > 0]
     bins = np.linspace(0.5, max_length + 0.5, min(max_length, 64) + 1)
     axes.hist(values, bins=bins, color=BLUE)
+    axes.set_yscale("log")  # most sequences of long articles are full: a linear scale hides the rest
     axes.set_xlim(0, max_length + 1)
-    axes.set_title("Lengths of the sequences (train)", loc="left")
+    full = (values == max_length).mean()
+    axes.set_title(f"Lengths of the sequences (train): {full:.1%} are full", loc="left")
     axes.set_xlabel("tokens in a sequence, special tokens counted")
-    axes.set_ylabel("sequences")
+    axes.set_ylabel("sequences (log scale)")
     return drawn, f"Histogram of {values.size} sequence lengths up to {max_length} tokens"
 
 
@@ -127,7 +129,7 @@ def pack_fill(lengths: npt.NDArray[Any], max_length: int, shown: int = 48) -> Tu
     """Some packs drawn to scale, each sequence a bar, padding grey: evenly chosen, fullest first."""
     drawn, axes = new_axes(height=4.2)
     totals = lengths.sum(axis=1, dtype=np.int64)
-    order = np.argsort(-totals, kind="stable")
+    order = np.lexsort((-(lengths > 0).sum(axis=1), -totals))
     chosen = order[np.linspace(0, order.size - 1, min(shown, order.size)).astype(int)]
     rows = np.arange(chosen.size)
     left = np.zeros(chosen.size)

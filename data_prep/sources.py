@@ -277,9 +277,10 @@ def _lines(stream: BinaryIO) -> Iterator[Tuple[int, str]]:
     number = offset = 0
     try:
         if encoding != "utf-8":
-            for line in io.TextIOWrapper(stream, encoding, newline="\n"):
-                number += 1
-                yield number, line.rstrip("\n")
+            with io.TextIOWrapper(stream, encoding, newline="\n") as decoded:
+                for line in decoded:
+                    number += 1
+                    yield number, line.rstrip("\n")
             return
         for raw in stream:
             line = raw.decode("utf-8")

@@ -75,7 +75,7 @@ TIDY = tuple(
         (r"\( ?(?:[,;:](?: |(?=\))))+", "("),  # (, 1900) (; born 1900)
         (r"(?: ?[,;]){1,9} ?\)", ")"),  # (1900, )
         (r" ?(?:\( ?[–—-]? ?\)|\[ ?\])", ""),  # () ( – ) []
-        (r",(?: ,){1,9}", ","),
+        (r"([,;])(?: [,;]){1,9}", r"\1"),
         (r"\( ", "("),
         (r" +(?=[,.;:!?)](?:\s|$))", ""),
     )
@@ -431,8 +431,8 @@ TEMPLATES: Dict[str, Rule] = {
     "€": _prefixed("€"),
     "'": _constant("&#39;"),  # an entity, as these stand beside marks of italics
     "'s": _constant("&#39;s"),
-    '\' "': _constant("&#39; \""),
-    '" \'': _constant("\" &#39;"),
+    "' \"": _constant('&#39; "'),
+    "\" '": _constant('" &#39;'),
     "snd": _constant(" – "),
     "spaced ndash": _constant(" – "),
     "ndash": _constant("–"),
