@@ -47,19 +47,34 @@ def _not_negative(value: float) -> bool:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Size and regularisation of the encoder; names and defaults as in transformers' BertConfig."""
+    """Size and regularisation of the encoder; names and defaults as in transformers' BertConfig.
 
-    vocab_size: int = 30522  # V, tokens
-    hidden_size: int = 768  # H, a multiple of num_attention_heads
+    Args:
+        vocab_size: entries V of the vocabulary, the same as the data's
+        hidden_size: width H, a multiple of num_attention_heads
+        num_hidden_layers: layers of the encoder
+        num_attention_heads: attention heads A
+        intermediate_size: width of the feed-forward part of a layer
+        max_position_embeddings: tokens of the longest sequence (not of the pack)
+        type_vocab_size: segments: A and B
+        hidden_act: gelu (erf), gelu_new (tanh approximation) or relu
+        hidden_dropout_prob: in [0, 1)
+        attention_probs_dropout_prob: in [0, 1)
+        initializer_range: standard deviation of fresh weights
+        layer_norm_eps: added to the variance in LayerNorm
+    """
+
+    vocab_size: int = 30522
+    hidden_size: int = 768
     num_hidden_layers: int = 12
-    num_attention_heads: int = 12  # A
-    intermediate_size: int = 3072  # width of the feed-forward part of a layer
-    max_position_embeddings: int = 512  # tokens of the longest sequence (not of the pack)
-    type_vocab_size: int = 2  # segments: A and B
-    hidden_act: str = "gelu"  # gelu (erf), gelu_new (tanh approximation) or relu
-    hidden_dropout_prob: float = 0.1  # in [0, 1)
-    attention_probs_dropout_prob: float = 0.1  # in [0, 1)
-    initializer_range: float = 0.02  # standard deviation of fresh weights
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    initializer_range: float = 0.02
     layer_norm_eps: float = 1e-12
 
     def __post_init__(self) -> None:
@@ -92,19 +107,33 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """The update rule and its learning rate over a run; `bert_ipu.optim` has the formulas."""
+    """The update rule and its learning rate over a run; `bert_ipu.optim` has the formulas.
 
-    name: str = "adamw"  # adamw or lamb
-    learning_rate: float = 1e-4  # at the peak of the schedule
-    betas: Tuple[float, float] = (0.9, 0.999)  # decay of the two moments, each in [0, 1)
-    eps: float = 1e-6  # added to the root of the second moment
-    weight_decay: float = 0.01  # decoupled; never on biases and LayerNorm weights
-    bias_correction: bool = True  # false only with lamb, as the reference trains
-    max_weight_norm: Optional[float] = None  # lamb: weight norms above this count as this
-    max_grad_norm: Optional[float] = None  # clip the norm of the whole gradient to this
-    warmup_fraction: float = 0.1  # of all steps of the run, in [0, 1]
-    schedule: str = "linear"  # after the warm-up: linear, constant or polynomial
-    decay_power: Optional[float] = None  # exponent of schedule: polynomial, 0.5 in the LAMB recipe
+    Args:
+        name: adamw or lamb
+        learning_rate: at the peak of the schedule
+        betas: decay of the two moments, each in [0, 1)
+        eps: added to the root of the second moment
+        weight_decay: decoupled; never on biases and LayerNorm weights
+        bias_correction: false only with lamb, as the reference trains
+        max_weight_norm: lamb: weight norms above this count as this
+        max_grad_norm: clip the norm of the whole gradient to this
+        warmup_fraction: of all steps of the run, in [0, 1]
+        schedule: after the warm-up: linear, constant or polynomial
+        decay_power: exponent of schedule: polynomial, 0.5 in the LAMB recipe
+    """
+
+    name: str = "adamw"
+    learning_rate: float = 1e-4
+    betas: Tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-6
+    weight_decay: float = 0.01
+    bias_correction: bool = True
+    max_weight_norm: Optional[float] = None
+    max_grad_norm: Optional[float] = None
+    warmup_fraction: float = 0.1
+    schedule: str = "linear"
+    decay_power: Optional[float] = None
 
     def __post_init__(self) -> None:
         _check_choice("name", self.name, OPTIMIZERS)
@@ -140,10 +169,15 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class MaskingConfig:
-    """Which tokens are hidden; `bert_ipu.masking` draws them."""
+    """Which tokens are hidden; `bert_ipu.masking` draws them.
 
-    mode: str = "dynamic"  # dynamic: new masks in every epoch; static: the same in all
-    mask_fraction: float = 0.15  # of the tokens of a sequence that are not special
+    Args:
+        mode: dynamic: new masks in every epoch; static: the same in all
+        mask_fraction: of the tokens of a sequence that are not special
+    """
+
+    mode: str = "dynamic"
+    mask_fraction: float = 0.15
 
     def __post_init__(self) -> None:
         _check_choice("masking.mode", self.mode, MASKING_MODES)
@@ -154,27 +188,42 @@ class MaskingConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """One training run: what is trained, on what, for how long."""
+    """One training run: what is trained, on what, for how long.
 
-    data_dir: str  # data folder with packed shards
-    output_dir: str  # folder of this run: checkpoints, metrics, config
+    Args:
+        data_dir: data folder with packed shards
+        output_dir: folder of this run: checkpoints, metrics, config
+        init: start from these weights: a run, checkpoint or Hugging Face folder
+        loss_normalization: per_sequence (mean of each sequence's mean) or per_token
+        attention: sdpa (torch's fused attention) or eager, the reference
+        device: cpu, cuda, or auto: cuda where there is one
+        steps: weight updates in all
+        global_batch_size: packs per step
+        micro_batch_size: packs computed at once; bounds memory, changes no result
+        seed: of fresh weights, order of packs, masks and dropout
+        workers: processes that read ahead; 0: read in the training process
+        log_every: steps between lines of metrics
+        save_every: steps between checkpoints
+        keep_checkpoints: how many of the newest checkpoints stay
+    """
+
+    data_dir: str
+    output_dir: str
     model: ModelConfig = field(default_factory=ModelConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
-    init: Optional[str] = (
-        None  # start from these weights: a run, a checkpoint or a Hugging Face folder
-    )
-    loss_normalization: str = "per_sequence"  # or per_token
-    attention: str = "sdpa"  # or eager, the reference
-    device: str = "auto"  # cpu, cuda, or auto: cuda where there is one
-    steps: int = 1000  # weight updates
-    global_batch_size: int = 64  # packs per step
-    micro_batch_size: int = 16  # packs computed at once; bounds memory, changes no result
-    seed: int = 42  # of weights, order of packs, masks and dropout
-    workers: int = 0  # processes that read ahead; 0: read in the training process
-    log_every: int = 10  # steps
-    save_every: int = 500  # steps
-    keep_checkpoints: int = 2  # the newest ones stay
+    init: Optional[str] = None
+    loss_normalization: str = "per_sequence"
+    attention: str = "sdpa"
+    device: str = "auto"
+    steps: int = 1000
+    global_batch_size: int = 64
+    micro_batch_size: int = 16
+    seed: int = 42
+    workers: int = 0
+    log_every: int = 10
+    save_every: int = 500
+    keep_checkpoints: int = 2
 
     def __post_init__(self) -> None:
         for name in ("data_dir", "output_dir"):

@@ -237,6 +237,7 @@ def dry_run(config: DataConfig) -> Dict[str, Any]:
             "done": "unchanged, would be kept",
             "missing": "would run",
             "changed": f"refused without --overwrite: {state.difference}",
+            "foreign": f"refused: {state.difference}",
         }[state.status]
         anew = state.status != "done"
         if state.manifest is not None:

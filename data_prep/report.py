@@ -116,7 +116,9 @@ def length_histogram(lengths: npt.NDArray[Any], max_length: int) -> Tuple[Any, s
     values = lengths[lengths > 0]
     bins = np.linspace(0.5, max_length + 0.5, min(max_length, 64) + 1)
     axes.hist(values, bins=bins, color=BLUE)
-    axes.set_yscale("log")  # most sequences of long articles are full: a linear scale hides the rest
+    axes.set_yscale(
+        "log"
+    )  # most sequences of long articles are full: a linear scale hides the rest
     axes.set_xlim(0, max_length + 1)
     full = (values == max_length).mean()
     axes.set_title(f"Lengths of the sequences (train): {full:.1%} are full", loc="left")

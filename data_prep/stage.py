@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, TypeVar
 
 from tqdm import tqdm
 
-from packing.files import file_sha256, fingerprint, read_json, whole_folder, write_json
+from packing.files import file_sha256, fingerprint, read_object, whole_folder, write_json
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ MANIFEST = "manifest.json"
 
 
 class StageState:
-    """What a stage's folder holds, compared with what is asked for: "missing", "done" or "changed"."""
+    """What a stage's folder holds: "missing", "done", "changed" settings, or "foreign" files."""
 
     def __init__(self, name: str, folder: Path, settings: Dict[str, Any]):
         self.name = name
@@ -35,13 +35,12 @@ class StageState:
         self.manifest: Optional[Manifest] = None
         self.status = "missing"
         self.difference = ""
-        if not folder.exists():
+        if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
             return
-        self.status, self.difference = "changed", "it has no manifest, so it is not of this program"
+        self.status, self.difference = "foreign", f"it has no {MANIFEST} of this program"
         if (folder / MANIFEST).is_file():
-            manifest = read_json(folder / MANIFEST)
-            if not isinstance(manifest, dict) or not {"settings", "files"} <= manifest.keys():
-                self.difference = f"its {MANIFEST} is not of this program"
+            manifest = read_object(folder / MANIFEST)
+            if not {"stage", "settings", "files"} <= manifest.keys():
                 return
             self.manifest = manifest
             self.difference = _first_difference(manifest["settings"], settings)
@@ -67,6 +66,8 @@ def run_stage(
         assert state.manifest is not None
         log.info("%-10s unchanged, kept (%s)", name, folder)
         return state.manifest
+    if state.status == "foreign":
+        raise ValueError(f"{folder}: {state.difference}; remove it, or choose another folder")
     if state.status == "changed" and not overwrite:
         raise ValueError(
             f"{folder}: {state.difference}; --overwrite makes it anew, or choose another folder"
@@ -144,6 +145,11 @@ def run_partitions(
             yield result
 
 
+def _one_thread_each() -> None:
+    """Keeps the tokenizers of several processes from using all cores each."""
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+
+
 def _results(
     function: Callable[[Task], Result], tasks: Iterable[Task], workers: int, name: str
 ) -> Iterator[Result]:
@@ -154,7 +160,7 @@ def _results(
     pending: deque = deque()
     done = 0
     stream = iter(tasks)
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, context, _one_thread_each) as pool:
         try:
             while True:
                 for task in itertools.islice(stream, 2 * workers - len(pending)):

@@ -20,6 +20,7 @@ from packing import __version__
 
 FAILED_CHECK = 1
 BAD_INVOCATION = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells report it
 T = TypeVar("T")
 _TYPE_ERROR = re.compile(
     r'Parser key "(?P<key>[\w.]+)":? ?Does not validate against any of the Union subtypes '
@@ -93,6 +94,9 @@ def main(
     except BrokenPipeError:  # the reader (head, less) has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except KeyboardInterrupt:
+        print(f"{prog}: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except CheckFailed as error:
         print(f"{prog}: {error}", file=sys.stderr)
         return FAILED_CHECK
