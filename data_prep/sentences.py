@@ -66,5 +66,6 @@ def _split_line(line: str, language: str) -> Iterator[str]:
 
 
 def _segment(text: str, language: str) -> List[str]:
-    pieces = (piece.strip() for piece in sentencex.segment(language, text))
+    found = sentencex.segment(language, text)  # pyright: ignore[reportAttributeAccessIssue]
+    pieces = (piece.strip() for piece in found)
     return [piece for piece in pieces if piece]

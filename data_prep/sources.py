@@ -310,16 +310,15 @@ def _document(name: str, key: str, title: str, text: str) -> Union[RawDocument, 
 
 
 def _read_mediawiki(name: str, stream: BinaryIO) -> Items:
-    root: Optional[ET.Element] = None
+    events = iter(ET.iterparse(stream, events=("start", "end")))
+    _, root = next(events)
+    if _tag(root) != "mediawiki":
+        raise ValueError(f"expected <mediawiki>, found <{_tag(root)}>")
     namespaces = set()  # names of those other than the articles'
     revision: Dict[str, str] = {}
     num_pages = 0
-    for event, element in ET.iterparse(stream, events=("start", "end")):
+    for event, element in events:
         tag = _tag(element)
-        if root is None:
-            root = element
-            if tag != "mediawiki":
-                raise ValueError(f"expected <mediawiki>, found <{tag}>")
         if event == "start":
             continue
         if tag == "namespace" and element.get("key") != "0":

@@ -1,10 +1,9 @@
-"""Wikitext -> readable paragraphs; pure, in time linear in the text.
+"""Wikitext -> readable paragraphs; pure.
 
-What MediaWiki takes out before it parses (comments, <ref>, <math>, ...) goes first, then HTML tags
-and external links. One pass over the double brackets renders links and templates from the inside
-out, then tables, list marks and quotes go line by line. There is no parser behind it:
-mwparserfromhell takes two to three times as long on real articles, and minutes on some short ones
-with unclosed brackets, URLs or tables.
+What MediaWiki itself takes out before parsing (comments, <ref>, <math>, ...) goes first, then all
+templates, tables and files, found by one linear pass over their brackets. What is left is parsed by
+mwparserfromhell and rendered in one walk. So an article costs less than a full parse, and a page with
+thousands of brackets that are nested or never closed is refused before it costs minutes.
 
 Dropped: templates but for those of TEMPLATES, tables, files, galleries, categories, interlanguage
 links, references, formulas, code, comments, magic words, bare URLs, list marks, bold and italics,
@@ -16,9 +15,16 @@ from __future__ import annotations
 
 import html
 import re
-from dataclasses import dataclass
-from typing import Callable, Dict, List, Optional, Tuple
+from typing import Callable, Dict, List, Match, Optional, Tuple
 
+import mwparserfromhell
+from mwparserfromhell.nodes import HTMLEntity, Tag, Template, Text, Wikilink
+from mwparserfromhell.wikicode import Wikicode
+
+# Limits on a template that is kept: the parser's time grows with the square of its parameters.
+MAX_TEMPLATE_LENGTH = 20_000  # characters
+MAX_PARAMETERS = 200
+SEPARATOR = "\ue000"  # keeps quotes apart, for private use; the parser would stop at "\0"
 MAX_DEPTH = 100  # double brackets open at once; real pages have a dozen
 
 BOILERPLATE = frozenset(
@@ -46,16 +52,14 @@ POWER = re.compile(r"(?<=\d)<sup>(?=[-+−]?\d)")
 BLOCK = re.compile(rf"</?(?:{BLOCK_TAGS})\b[^<>]*>", re.IGNORECASE)
 INLINE = re.compile(rf"</?(?:{INLINE_TAGS}|{DROPPED_TAGS})\b[^<>]*>", re.IGNORECASE)
 
-BRACKETS = re.compile(r"\[\[|\]\]|\{\{|\}\}|\|")
-PARAMETER_NAME = re.compile(r"([\w-]+(?: [\w-]+){0,3})\s*=")
+TEMPLATE_NAME = re.compile(r"\{{2,3}\s*([^|{}<>\[\]\n]*)")
 DROPPED_LINK = re.compile(
-    r"(?:file|image|media|category|datei|bild|kategorie|fichier|catégorie|archivo|imagen|categoría"
-    r"|immagine|categoria|ficheiro|imagem|bestand|afbeelding|categorie|plik|grafika|kategoria|fil"
-    r"|kategori|файл|изображение|картинка|категория|ファイル|画像|カテゴリ|文件|图像|檔案|分类|分類"
-    r"|ملف|صورة|تصنيف|चित्र|श्रेणी)\s*:",
-    re.IGNORECASE,
+    r"\[{2,3}\s*(?:(?i:file|image|media|category|datei|bild|kategorie|fichier|catégorie|archivo|imagen"
+    r"|categoría|immagine|categoria|ficheiro|imagem|bestand|afbeelding|categorie|plik|grafika"
+    r"|kategoria|fil|kategori|файл|изображение|картинка|категория|ファイル|画像|カテゴリ|文件|图像"
+    r"|檔案|分类|分類|ملف|صورة|تصنيف|चित्र|श्रेणी)\s*:"
+    r"|[a-z]{2,3}(?:-[a-z]+)*:[^\s|\]][^|\]\n]*\]\])"  # an article in another language
 )
-INTERLANGUAGE = re.compile(r"[a-z]{2,3}(?:-[a-z]+)*:\S")  # as a whole link: another wiki's article
 LABEL = r"(?:[^\[\]\n]|\[\[[^\[\]\n]*\]\])*"
 EXTERNAL_LINK = re.compile(
     rf"\[(?:(?:https?|ftp|mailto):|//)[^\s\[\]]*(?:[^\S\n]({LABEL}))?\]", re.IGNORECASE
@@ -63,6 +67,16 @@ EXTERNAL_LINK = re.compile(
 BARE_URL = re.compile(
     r"\b(?:https?|ftp)://[^\s\[\]{}|<>\"]*[^\s\[\]{}|<>\".,;:!?)']", re.IGNORECASE
 )
+# What the parser would try as an external link, over and over when it is not closed.
+SCHEME = re.compile(
+    r"(bitcoin|ftps?|geo|git|gopher|https?|ircs?|magnet|mailto|mms|news|nntp|redis|sftp|sips?|sms|ssh"
+    r"|svn|tel|telnet|urn|worldwind|xmpp):|(?<=\[)//",
+    re.IGNORECASE,
+)
+# The parser is left with double brackets only: it would try single ones and headings that are not
+# closed over and over.
+BRACKET_RUN = re.compile(r"\[+|\{+")
+HEADING_START = re.compile("^=+", re.MULTILINE)
 TABLE_MARK = re.compile(r"^[ \t:*#;]*(?:(\{\|)|\|\}(?!\}))", re.MULTILINE)
 LIST_MARK = re.compile(r"^(?:[ \t]*[*#:;]+|-{4,})[ \t]*", re.MULTILINE)
 QUOTES = re.compile("'{2,}")
@@ -80,7 +94,6 @@ TIDY = tuple(
         (r" +(?=[,.;:!?)](?:\s|$))", ""),
     )
 )
-ENTITY = re.compile(r"&(?:#\d+|#[xX][0-9a-fA-F]+|\w+);")
 MAGIC_WORD = re.compile(r"__([^\W\d_]{3,40})__")
 RESIDUE = re.compile(
     r"\{\{+|\}\}+|\[\[+|\]\]+|</?ref\w*(?:[^<>\n]{0,200}>)?|&nbsp;|'{2,}", re.IGNORECASE
@@ -90,20 +103,30 @@ RESIDUE = re.compile(
 def clean_wikitext(text: str) -> str:
     r"""Turn the wikitext of a page into paragraphs, one a line, "" when no text is left.
 
-    The result never holds "{{", "}}", "[[", "]]", "<ref", "&nbsp;", "''" or a magic word. Raises
-    ValueError on a page with over MAX_DEPTH brackets inside each other or not closed.
+    The result never holds "{{", "}}", "[[", "]]", "<ref", "&nbsp;", "''" or a magic word. Takes
+    time about linear in the text. Raises ValueError on a page that the parser cannot manage, such as one
+    with over MAX_DEPTH brackets inside each other or not closed.
     """
-    text = _drop_extensions(text.replace("\x00", ""))
-    text = INLINE.sub("", BLOCK.sub("\n", POWER.sub("^", text)))
+    text = _drop_extensions(text.replace("\x00", "").replace(SEPARATOR, ""))
+    text = _drop_brackets(text, "{}", _is_kept_template)
+    text = _drop_tables(text)
+    text = _drop_brackets(text, "[]", _is_kept_link)
     text = BARE_URL.sub("", EXTERNAL_LINK.sub(lambda link: link[1] or "", text))
-    text = LIST_MARK.sub("", _drop_tables(_render_brackets(text)))
+    text = SCHEME.sub(lambda url: f"{url[1]}&#58;" if url[1] else "&#47;/", text)
+    text = HEADING_START.sub(lambda marks: "&#61;" * len(marks[0]), text)
+    text = BRACKET_RUN.sub(_quote_odd_bracket, text)
+    text = INLINE.sub("", BLOCK.sub("\n", POWER.sub("^", text))).replace("<", "&lt;")
+    text = LIST_MARK.sub("", text)
     text = "\n".join(_drop_quotes(line) if "''" in line else line for line in text.split("\n"))
-    text = ENTITY.sub(lambda entity: html.unescape(entity[0]), text)
+    try:
+        text = _render(mwparserfromhell.parse(text, skip_style_tags=True))
+    except (RecursionError, mwparserfromhell.parser.ParserError) as error:
+        raise ValueError(f"wikitext: the parser failed: {type(error).__name__}") from error
     return "\n".join(_drop_empty_sections(_tidy(text).split("\n")))
 
 
 def _drop_extensions(text: str) -> str:
-    """Take out comments and DROPPED_TAGS with what they hold; quote what <nowiki> holds.
+    """Take out comments and the tags of DROPPED_TAGS with what they hold; quote what <nowiki> holds.
 
     As in MediaWiki, everything up to the first closing tag belongs to the tag, nothing in it is
     wikitext, and a tag that is never closed is no tag. A closing tag is looked for only when there
@@ -121,7 +144,7 @@ def _drop_extensions(text: str) -> str:
             end = text.find("-->", position)
             position = len(text) if end < 0 else end + len("-->")
         elif match[1] or match[3].endswith("/") or last_end.get(name, -1) < position:
-            out.append("\x00" if name == "nowiki" else "")  # keeps quotes beside it apart
+            out.append(SEPARATOR if name == "nowiki" else "")  # keeps quotes beside it apart
         else:
             end_tag = re.compile(rf"</{name}\s*>", re.IGNORECASE).search(text, position)
             assert end_tag
@@ -134,79 +157,63 @@ def _drop_extensions(text: str) -> str:
     return "".join(out)
 
 
-@dataclass
-class _Bracket:
-    """A double bracket that is still open, with what stood in it so far, split at "|"."""
+def _drop_brackets(text: str, pair: str, is_kept: Callable[[str, int, int], bool]) -> str:
+    """Take out what stands in double brackets unless it is kept, and brackets without a partner.
 
-    mark: str  # "[[" or "{{"; "" for the page itself
-    parts: List[List[str]]
-
-
-def _render_brackets(text: str) -> str:
-    """Render links and templates from the inside out; brackets without a partner vanish."""
-    stack = [_Bracket("", [[]])]
+    pair     "{}" or "[]"; each partner is the nearest one that is free, as in nested parentheses
+    is_kept  told the text, and where an outermost pair starts and ends
+    """
+    opening, closing = (re.escape(bracket) for bracket in pair)
+    tokens: List[Tuple[int, int]] = []
+    partner: Dict[int, int] = {}  # start of an opening token -> end of its partner, and back
+    free: List[int] = []
+    for run in re.finditer(rf"{opening}{{2,}}|{closing}{{2,}}", text):
+        start, end = run.span()
+        # Tokens are two brackets wide; the odd one of a run joins the outermost.
+        cuts = list(range(start, end + 1, 2))
+        if run[0][0] == pair[0]:
+            cuts = [start, *(cut + (end - start) % 2 for cut in cuts[1:])]
+        else:
+            cuts[-1] = end
+        for left, right in zip(cuts, cuts[1:]):
+            tokens.append((left, right))
+            if run[0][0] == pair[0]:
+                free.append(left)
+                if len(free) > MAX_DEPTH:
+                    raise ValueError(
+                        f"wikitext: over {MAX_DEPTH} brackets inside each other or not closed"
+                    )
+            elif free:
+                partner[free[-1]] = right
+                partner[left] = free.pop()
+    out: List[str] = []
     position = 0
-    for token in BRACKETS.finditer(text):
-        stack[-1].parts[-1].append(text[position : token.start()])
-        position = token.end()
-        if token[0] == "|":
-            _add_parts(stack[-1], [[], []])
-        elif token[0] in ("[[", "{{"):
-            if len(stack) > MAX_DEPTH:
-                raise ValueError(f"wikitext: over {MAX_DEPTH} brackets inside each other or open")
-            stack.append(_Bracket(token[0], [[]]))
-        else:
-            mark = "[[" if token[0] == "]]" else "{{"
-            depth = len(stack) - 1
-            while stack[depth].mark not in ("", mark):
-                depth -= 1
-            if depth:
-                _forget(stack, depth + 1)  # what was opened inside of it and not closed
-                closed = stack.pop()
-                render = _render_link if mark == "[[" else _render_template
-                stack[-1].parts[-1].append(render(["".join(part) for part in closed.parts]))
-    stack[-1].parts[-1].append(text[position:])
-    _forget(stack, 1)
-    return "".join(stack[0].parts[0])
+    for start, end in tokens:
+        if start < position or (start in partner and partner[start] < start):
+            continue
+        if start not in partner or not is_kept(text, start, partner[start]):
+            out.append(text[position:start])
+            position = partner.get(start, end)
+    out.append(text[position:])
+    return "".join(out)
 
 
-def _forget(stack: List[_Bracket], depth: int) -> None:
-    """Take the brackets from depth on for plain text of the one below."""
-    for bracket in stack[depth:]:
-        _add_parts(stack[depth - 1], bracket.parts)
-    del stack[depth:]
+def _is_kept_template(text: str, start: int, end: int) -> bool:
+    name = TEMPLATE_NAME.match(text, start)
+    return (
+        name is not None
+        and _template_rule(name[1]) is not None
+        and end - start <= MAX_TEMPLATE_LENGTH
+        and text.count("|", start, end) <= MAX_PARAMETERS
+    )
 
 
-def _add_parts(bracket: _Bracket, parts: List[List[str]]) -> None:
-    bracket.parts[-1].extend(parts[0])
-    for part in parts[1:]:
-        if bracket.mark:
-            bracket.parts.append(part)
-        else:
-            bracket.parts[-1].extend(["|", *part])
+def _is_kept_link(text: str, start: int, end: int) -> bool:
+    return DROPPED_LINK.match(text, start) is None
 
 
-def _render_link(parts: List[str]) -> str:
-    target, label = parts[0].strip(), parts[-1].strip()
-    if DROPPED_LINK.match(target) or (len(parts) == 1 and INTERLANGUAGE.match(target)):
-        return ""
-    return label.lstrip(":#") if len(parts) == 1 else label or target
-
-
-def _render_template(parts: List[str]) -> str:
-    rule = _template_rule(parts[0])
-    if rule is None:
-        return ""
-    arguments = {"0": parts[0].strip()}
-    number = 0
-    for part in map(str.strip, parts[1:]):
-        name = PARAMETER_NAME.match(part)
-        if name is None:
-            number += 1
-            arguments[str(number)] = part
-        else:
-            arguments[name[1]] = part[name.end() :].strip()
-    return rule(arguments)
+def _quote_odd_bracket(run: Match[str]) -> str:
+    return f"&#{ord(run[0][0])};" * (len(run[0]) % 2) + run[0][len(run[0]) % 2 :]
 
 
 def _drop_tables(text: str) -> str:
@@ -256,8 +263,33 @@ def _drop_quotes(line: str) -> str:
     return QUOTES.sub(lambda run: "'" * next(kept), line)
 
 
+def _render(code: Wikicode) -> str:
+    out: List[str] = []
+    _render_into(code, out)
+    return "".join(out)
+
+
+def _render_into(code: Wikicode, out: List[str]) -> None:
+    for node in code.nodes:
+        if isinstance(node, Text):
+            out.append(node.value)
+        elif isinstance(node, Wikilink):
+            label = "" if node.text is None else _render(node.text).rpartition("|")[2].strip()
+            out.append(label or _render(node.title).strip().lstrip(":#"))
+        elif isinstance(node, HTMLEntity):
+            out.append(html.unescape(str(node)))
+        elif isinstance(node, Template):
+            rule = _template_rule(str(node.name))
+            if rule is not None:
+                arguments = {str(p.name).strip(): _render(p.value).strip() for p in node.params}
+                arguments["0"] = str(node.name).strip()
+                out.append(rule(arguments))
+        elif isinstance(node, Tag) and node.contents is not None:
+            _render_into(node.contents, out)
+
+
 def _tidy(text: str) -> str:
-    text = SPACES.sub(" ", text.replace("\x00", ""))
+    text = SPACES.sub(" ", text.replace(SEPARATOR, ""))
     for pattern, replacement in TIDY:
         text = pattern.sub(replacement, text)
     text = MAGIC_WORD.sub(lambda word: word[0] if word[1] != word[1].upper() else " ", text)
@@ -429,10 +461,10 @@ TEMPLATES: Dict[str, Rule] = {
     "us$": _prefixed("US$"),
     "£": _prefixed("£"),
     "€": _prefixed("€"),
-    "'": _constant("&#39;"),  # an entity, as these stand beside marks of italics
-    "'s": _constant("&#39;s"),
-    "' \"": _constant('&#39; "'),
-    "\" '": _constant('" &#39;'),
+    "'": _constant("'"),
+    "'s": _constant("'s"),
+    "' \"": _constant("' \""),
+    "\" '": _constant("\" '"),
     "snd": _constant(" – "),
     "spaced ndash": _constant(" – "),
     "ndash": _constant("–"),

@@ -73,6 +73,8 @@ def main(
     commands: name -> function that adds its options to a parser and returns what to run with them;
     the first line of its docstring is the command's help.
     """
+    if argv is None:
+        _run_in_utf8_mode(prog)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     parser = Parser(prog=prog, description=description)
     parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
@@ -103,6 +105,16 @@ def main(
     except (jsonargparse.ArgumentError, argparse.ArgumentError, ValueError, OSError) as error:
         print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
         return BAD_INVOCATION
+
+
+def _run_in_utf8_mode(prog: str) -> None:
+    """Starts the command again in Python's UTF-8 mode where the locale could not name every file.
+
+    In the C locale, a folder named 数据 in a YAML file can be neither opened nor printed.
+    """
+    if sys.getfilesystemencoding().lower() not in ("utf-8", "utf8"):
+        arguments = [os.fsencode(argument) for argument in sys.argv[1:]]
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", "-m", prog, *arguments])
 
 
 def _instantiate(parser: Parser, parsed: Any) -> Any:

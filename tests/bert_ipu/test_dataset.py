@@ -88,9 +88,7 @@ def test_weights_are_the_exact_mean(folder, normalization):
             assert weights[row][mine].sum().item() == pytest.approx(1 / sequences, rel=1e-5)
 
 
-@given(
-    packs=st.integers(1, 40), size=st.integers(1, 50), seed=st.integers(0, 3), steps=st.just(30)
-)
+@given(packs=st.integers(1, 40), size=st.integers(1, 50), seed=st.integers(0, 3), steps=st.just(30))
 def test_schedule_reads_every_pack_once_an_epoch(packs, size, seed, steps):
     schedule = Schedule(packs, size, seed)
     seen = Counter()

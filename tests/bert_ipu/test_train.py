@@ -163,9 +163,7 @@ def test_finished_run_is_left_as_it_is_and_more_steps_continue(trained, tmp_path
 def test_micro_batch_size_and_workers_change_only_rounding(trained, data, tmp_path):
     _, run_dir, _ = trained
     config = make_config(data, tmp_path / "other", micro_batch_size=3, workers=1)
-    no_dropout = replace(
-        config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0
-    )
+    no_dropout = replace(config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     one = replace(config, model=no_dropout)
     two = replace(one, output_dir=str(tmp_path / "two"), micro_batch_size=8, workers=0)
     train(one)
@@ -380,5 +378,3 @@ def test_checkpoints_sort_by_number(tmp_path):
         (tmp_path / "checkpoints" / f"step-{step}").mkdir(parents=True)
     (tmp_path / "checkpoints" / "step-00001200.partial").mkdir()
     assert Checkpoints(tmp_path, 2, {}).steps() == [99, 900, 1000]
-
-

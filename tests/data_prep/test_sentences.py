@@ -2,15 +2,12 @@ from __future__ import annotations
 
 import lzma
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.sentences import WINDOW, split_sentences
-
-WIKIPEDIA = Path(__file__).resolve().parents[3] / "shared" / "data" / "wikipedia-en"
 
 
 def solid(text):
@@ -105,10 +102,8 @@ def test_line_without_an_end_is_cut(text):
     assert [c for c in "".join(sentences) if c.isalnum()] == [c for c in text if c.isalnum()]
 
 
-def test_real_text_survives():
-    path = WIKIPEDIA / "wiki_00.txt.xz"
-    if not path.exists():
-        pytest.skip(f"{path} is missing")
+def test_real_text_survives(published):
+    path = published("wikipedia-en/wiki_00.txt.xz")
     with lzma.open(path, "rt", encoding="utf-8", newline="\n") as stream:
         text = stream.read(400_000)
     sentences = split_sentences(text)
