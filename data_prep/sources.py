@@ -340,10 +340,10 @@ def _page(
     key = page.get("id", str(number))
     text = _clean(revision.get("text", ""))
     prefix, colon, _ = title.partition(":")
-    if page["ns"] != "0" if "ns" in page else colon and prefix in namespaces:
-        return Excluded(name, key, title, "namespace")
     if "redirect" in page or REDIRECT.match(text):
         return Excluded(name, key, title, "redirect")
+    if page["ns"] != "0" if "ns" in page else colon and prefix in namespaces:
+        return Excluded(name, key, title, "namespace")
     if revision.get("model", "wikitext") != "wikitext":
         return Excluded(name, key, title, "model")
     if not text:

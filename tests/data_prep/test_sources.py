@@ -278,7 +278,7 @@ def test_real_dump_inside_a_package():
     assert (file.name, file.format) == (DUMP, "mediawiki")
     items = list(read_documents(file))
     assert len(texts(items)) == 106
-    assert sum(isinstance(item, Excluded) and item.reason == "redirect" for item in items) == 99
+    assert sum(isinstance(item, Excluded) and item.reason == "redirect" for item in items) == 100
     assert (items[1].key, items[1].title) == ("12", "Anarchism")
 
 
