@@ -103,6 +103,9 @@ def read_checkpoint(path: Path) -> Tuple[Dict[str, Any], Dict[str, torch.Tensor]
         raise Broken(
             f"{path / STATE_FILE}: expected {CHECKPOINT_FORMAT} version {CHECKPOINT_VERSION}"
         )
+    missing = {"step", "model", "vocab_sha256"} - about.keys()
+    if missing:
+        raise Broken(f"{path / STATE_FILE}: has no {', '.join(sorted(missing))}")
     return about, weights
 
 

@@ -25,7 +25,7 @@ from bert_ipu.dataset import (
 )
 from bert_ipu.metrics import MetricLog, check_finite, summarize
 from bert_ipu.optim import learning_rate
-from packing.files import fingerprint, read_json, whole_folder, write_json
+from packing.files import fingerprint, first_difference, read_object, whole_folder, write_json
 from packing.version import __version__
 
 log = logging.getLogger(__name__)
@@ -152,10 +152,14 @@ def prepare_run_folder(config: RunConfig, dataset: PackedDataset, overwrite: boo
     settings = json.loads(json.dumps(asdict(config)))
     data = dataset.manifest["fingerprint"]
     if (run_dir / RUN_FILE).is_file():
-        stored = read_json(run_dir / CONFIG_FILE)
-        for key in sorted({*stored, *settings} - {*FREE_TO_CHANGE}):
-            refuse_change(run_dir, key, stored.get(key), settings.get(key))
-        if read_json(run_dir / RUN_FILE)["data_fingerprint"] != data:
+        stored = read_object(run_dir / CONFIG_FILE)
+        changed = first_difference(fixed(stored), fixed(settings))
+        if changed:
+            key, before, now = changed
+            raise ValueError(
+                f"{run_dir}: was begun with {key} = {before!r}, now {now!r}; --overwrite starts anew"
+            )
+        if read_object(run_dir / RUN_FILE).get("data_fingerprint") != data:
             raise ValueError(f"{run_dir}: was trained on other data; --overwrite starts anew")
     run_dir.mkdir(parents=True, exist_ok=True)
     if not (run_dir / "tokenizer").exists():
@@ -176,14 +180,9 @@ def prepare_run_folder(config: RunConfig, dataset: PackedDataset, overwrite: boo
     )
 
 
-def refuse_change(run_dir: Path, key: str, stored: Any, wanted: Any) -> None:
-    if isinstance(stored, dict) and isinstance(wanted, dict):
-        for name in sorted({*stored, *wanted}):
-            refuse_change(run_dir, f"{key}.{name}", stored.get(name), wanted.get(name))
-    elif stored != wanted:
-        raise ValueError(
-            f"{run_dir}: was begun with {key} = {stored!r}, now {wanted!r}; --overwrite starts anew"
-        )
+def fixed(settings: Dict[str, Any]) -> Dict[str, Any]:
+    """The settings that a run must be continued with."""
+    return {key: value for key, value in settings.items() if key not in FREE_TO_CHANGE}
 
 
 def initialize(backend: Backend, config: RunConfig, dataset: PackedDataset) -> None:
@@ -247,7 +246,7 @@ def evaluate(
     weights = load_weights(checkpoint)
     stored: Dict[str, Any] = {}
     if weights.run_dir is not None and (weights.run_dir / CONFIG_FILE).is_file():
-        stored = read_json(weights.run_dir / CONFIG_FILE)
+        stored = read_object(weights.run_dir / CONFIG_FILE)
     base = RunConfig(data_dir=str(data_dir), output_dir="unused", model=weights.config)
     masking = replace(base.masking, **stored.get("masking", {}))
     config = replace(

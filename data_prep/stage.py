@@ -15,7 +15,14 @@ from typing import Any, Callable, Dict, Iterable, Iterator, Optional, TypeVar
 
 from tqdm import tqdm
 
-from packing.files import file_sha256, fingerprint, read_object, whole_folder, write_json
+from packing.files import (
+    file_sha256,
+    fingerprint,
+    first_difference,
+    read_object,
+    whole_folder,
+    write_json,
+)
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +50,7 @@ class StageState:
             if not {"stage", "settings", "files"} <= manifest.keys():
                 return
             self.manifest = manifest
-            self.difference = _first_difference(manifest["settings"], settings)
+            self.difference = _changed_setting(manifest["settings"], settings)
             self.difference = self.difference or _first_damage(folder, manifest["files"])
             self.status = "changed" if self.difference else "done"
 
@@ -89,20 +96,15 @@ def run_stage(
     return manifest
 
 
-def _first_difference(stored: Any, wanted: Any, key: str = "") -> str:
-    """Names the first setting that differs, or gives an empty string."""
-    if isinstance(stored, dict) and isinstance(wanted, dict):
-        for name in sorted({*stored, *wanted}):
-            inner = f"{key}.{name}" if key else name
-            difference = _first_difference(stored.get(name), wanted.get(name), inner)
-            if difference:
-                return difference
+def _changed_setting(stored: Any, wanted: Any) -> str:
+    """Says which setting differs first, or gives an empty string."""
+    difference = first_difference(stored, wanted)
+    if difference is None:
         return ""
-    if stored == wanted:
-        return ""
+    key, before, now = difference
     if key.endswith("_fingerprint"):
         return f"its input has changed ({key[: -len('_fingerprint')]})"
-    return f"it was made with {key} = {stored!r}, now {wanted!r}"
+    return f"it was made with {key} = {before!r}, now {now!r}"
 
 
 def _first_damage(folder: Path, files: Dict[str, Dict[str, Any]]) -> str:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from pathlib import Path
-from typing import Any, Dict, Iterator
+from typing import Any, Dict, Iterator, Optional, Tuple
 
 PARTIAL_SUFFIX = ".partial"
 
@@ -81,6 +81,18 @@ def fingerprint(value: Any) -> str:
     """sha256 of a JSON-able value, in hexadecimal; equal values give equal fingerprints."""
     text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def first_difference(stored: Any, wanted: Any, key: str = "") -> Optional[Tuple[str, Any, Any]]:
+    """The first place where two nested dictionaries differ: (dotted key, stored, wanted), or None."""
+    if isinstance(stored, dict) and isinstance(wanted, dict):
+        for name in sorted({*stored, *wanted}):
+            inner = f"{key}.{name}" if key else name
+            difference = first_difference(stored.get(name), wanted.get(name), inner)
+            if difference:
+                return difference
+        return None
+    return None if stored == wanted else (key, stored, wanted)
 
 
 def file_sha256(path: Path) -> str:
