@@ -155,13 +155,16 @@ def _one_thread_each() -> None:
 def _results(
     function: Callable[[Task], Result], tasks: Iterable[Task], workers: int, name: str
 ) -> Iterator[Result]:
-    if workers == 1:
-        yield from map(function, tasks)
+    stream = iter(tasks)
+    first = list(itertools.islice(stream, workers))
+    workers = min(workers, len(first))  # no process is started that would have nothing to do
+    stream = itertools.chain(first, stream)
+    if workers <= 1:
+        yield from map(function, stream)
         return
     context = multiprocessing.get_context("spawn")
     pending: deque = deque()
     done = 0
-    stream = iter(tasks)
     with ProcessPoolExecutor(workers, context, _one_thread_each) as pool:
         try:
             while True:

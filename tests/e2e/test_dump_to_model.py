@@ -8,10 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
+from bert_ipu.config import MaskingConfig, ModelConfig, OptimizerConfig, RunConfig
+from bert_ipu.train import evaluate, train
 from packing.files import read_json
 from tests.resources import C_LOCALE, ROOT, run_command
 
@@ -142,15 +145,32 @@ def test_exported_model_loads_in_transformers_and_predicts_the_same(
     assert torch.isfinite(logits).all()
 
     evaluated = [
-        json.loads(
-            run_command(
-                *("bert_ipu", "evaluate", "--checkpoint", str(folder), "--data", str(data)),
-                *("--seed", "42", "--json"),
-            ).stdout
-        )
-        for folder in (killed_and_continued, out)
+        evaluate(folder, data, device="cpu", seed=42) for folder in (killed_and_continued, out)
     ]
     assert evaluated[0]["mlm_loss"] == pytest.approx(evaluated[1]["mlm_loss"], rel=1e-5)
+
+    continued = train(
+        replace(
+            stored_config(killed_and_continued),
+            output_dir=str(work / "from the export"),
+            init=str(out),
+            steps=1,
+            optimizer=OptimizerConfig(learning_rate=1e-9),
+        )
+    )
+    assert continued["validation"]["mlm_loss"] == pytest.approx(evaluated[0]["mlm_loss"], rel=1e-4)
+
+
+def stored_config(run_dir):
+    stored = read_json(run_dir / "config.json")
+    return RunConfig(
+        **{
+            **stored,
+            "model": ModelConfig(**stored["model"]),
+            "optimizer": OptimizerConfig(**stored["optimizer"]),
+            "masking": MaskingConfig(**stored["masking"]),
+        }
+    )
 
 
 def test_verify_passes_and_manifest_counts_what_was_left_out(data):
