@@ -121,6 +121,7 @@ def describe(summary: Dict[str, Any]) -> Dict[str, str]:
                 "NSP accuracy at end": f"{summary['last']['nsp_accuracy']:.1%}",
                 "held-out MLM loss": f"{validation['mlm_loss']:.3f}",
                 "held-out MLM accuracy": f"{validation['mlm_accuracy']:.1%}",
+                "held-out NSP accuracy": f"{validation['nsp_accuracy']:.1%}",
                 "real tokens/s": f"{summary['tokens_per_second']:,.0f}",
             }
         )

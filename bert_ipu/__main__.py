@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence
 
-from bert_ipu.checkpoint import load_weights
-from bert_ipu.config import RunConfig
-from bert_ipu.huggingface import export_folder
-from bert_ipu.train import evaluate, train
 from packing import cli
+
+try:
+    from bert_ipu.checkpoint import load_weights
+    from bert_ipu.config import RunConfig
+    from bert_ipu.huggingface import export_folder
+    from bert_ipu.train import evaluate, train
+except ModuleNotFoundError as error:
+    sys.exit(cli.missing_library("bert_ipu", "train", error))
 
 
 def add_train(parser: cli.Parser) -> Callable[[Any], None]:

@@ -38,6 +38,12 @@ SPECIAL_TOKENS = {
 }
 
 
+EXPORTED = {
+    *("config.json", "model.safetensors", "vocab.txt", "tokenizer.json"),
+    *("tokenizer_config.json", "special_tokens_map.json", "README.md"),
+}
+
+
 class LoadedFolder(NamedTuple):
     """A model read from a folder; `model.load_state_dict(state, strict=not absent)` takes it."""
 
@@ -67,9 +73,12 @@ def export_folder(
     """
     tokenizer_dir, output_dir = Path(tokenizer_dir), Path(output_dir)
     if output_dir.exists() and not overwrite:
-        raise ValueError(f"{output_dir} exists already; overwrite=True replaces it")
+        raise ValueError(f"{output_dir} exists already; --overwrite replaces it")
     if output_dir.exists() and not (output_dir / "config.json").is_file():
         raise ValueError(f"{output_dir} is no model folder (no config.json): not replacing it")
+    foreign = {path.name for path in output_dir.glob("*")} - EXPORTED
+    if foreign:
+        raise ValueError(f"{output_dir} holds {min(foreign)} as well: not replacing it")
     check_names(set(state), set(parameter_shapes(config)), "the model's state")
     check_shapes(state, config, "the model's state")
     vocabulary = read_vocabulary(tokenizer_dir / "vocab.txt", config)

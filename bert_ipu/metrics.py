@@ -58,9 +58,11 @@ def read_metrics(run_dir: Path) -> List[Dict[str, float]]:
     lines = []
     for line in path.read_bytes().decode("utf-8", "replace").split("\n"):
         try:
-            lines.append(json.loads(line))
+            record = json.loads(line)
         except ValueError:
             continue
+        if isinstance(record, dict) and {"step", *LOSSES} <= record.keys():
+            lines.append(record)
     return lines
 
 
@@ -94,6 +96,8 @@ def summarize(
     `last` is the mean over the last tenth of the logged steps, at least five of them.
     """
     lines = read_metrics(run_dir)
+    if not lines:
+        raise ValueError(f"{run_dir / METRICS_FILE}: no metrics there; --overwrite starts anew")
     tail = lines[-max(5, len(lines) // 10) :]
     packed = dataset.manifest["splits"][dataset.packed.split]
     data = ("sequences", "tokens", "packs", "packing_factor", "efficiency", "token_bound")

@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from bert_ipu.backends import Backend, make_backend
-from bert_ipu.checkpoint import Checkpoints, Weights, load_weights
+from bert_ipu.checkpoint import CHECKPOINTS_DIR, Checkpoints, Weights, load_weights
 from bert_ipu.config import ModelConfig, RunConfig
 from bert_ipu.dataset import (
     MicroBatches,
@@ -23,14 +23,16 @@ from bert_ipu.dataset import (
     steps_of_micro_batches,
     whole_split,
 )
-from bert_ipu.metrics import MetricLog, check_finite, summarize
+from bert_ipu.metrics import METRICS_FILE, MetricLog, check_finite, summarize
 from bert_ipu.optim import learning_rate
-from packing.files import fingerprint, first_difference, read_object, whole_folder, write_json
+from packing.files import first_difference, read_object, whole_folder, write_json
 from packing.version import __version__
 
 log = logging.getLogger(__name__)
 
 CONFIG_FILE, RUN_FILE, SUMMARY_FILE = "config.json", "run.json", "summary.json"
+TOKENIZER_DIR = "tokenizer"
+RUN_FORMAT = "packed-bert-run"  # in run.json: marks the folder as ours
 # What a run may be continued with although it changed: how it is computed, watched and stored.
 FREE_TO_CHANGE = (
     "data_dir",  # the data's fingerprint is compared instead
@@ -54,14 +56,17 @@ def train(config: RunConfig, overwrite: bool = False) -> Dict[str, Any]:
     dataset = open_split(config, "train")
     check_vocabulary(config.model, dataset)
     validation = open_split(config, "validation") if "validation" in splits(dataset) else None
-    prepare_run_folder(config, dataset, overwrite)
+    check_places(config)
     backend = make_backend(config)
+    if config.init:  # before anything is written or deleted
+        initialize(backend, config, dataset)
+    prepare_run_folder(config, dataset, overwrite)
     store = Checkpoints(run_dir, config.keep_checkpoints, about_run(config, dataset))
     start = store.restore(backend)
-    if start:
+    if start >= config.steps:
+        log.info("%s: all %d steps are done", run_dir, start)
+    elif start:
         log.info("continuing after step %d of %d (%s)", start, config.steps, run_dir)
-    elif config.init:
-        initialize(backend, config, dataset)
     if start < config.steps:
         run_steps(config, dataset, backend, store, start)
     figures = evaluate_split(backend, validation, config.micro_batch_size) if validation else None
@@ -90,10 +95,13 @@ def run_steps(
             bar.update()
             if step == 0 or (step + 1) % config.log_every == 0 or step + 1 == config.steps:
                 line = metric_log.write(step + 1, lr, metrics)
-                bar.set_postfix_str(
+                text = (
                     f"loss {line['loss']:.3f}, mlm {line['mlm_accuracy']:.1%}, "
                     f"{line['tokens_per_second']:,.0f} real tokens/s"
                 )
+                bar.set_postfix_str(text)
+                if bar.disable:  # not a terminal: a log wants lines
+                    log.info("step %d of %d: %s", step + 1, config.steps, text)
             if (step + 1) % config.save_every == 0 or step + 1 == config.steps:
                 store.save(step + 1, backend)
 
@@ -145,13 +153,15 @@ def prepare_run_folder(config: RunConfig, dataset: PackedDataset, overwrite: boo
     Raises ValueError naming the first setting that differs.
     """
     run_dir = Path(config.output_dir)
-    if run_dir.exists() and any(run_dir.iterdir()) and not (run_dir / RUN_FILE).is_file():
-        raise ValueError(f"{run_dir}: exists and is not a run of this program")
-    if overwrite and run_dir.exists():
-        shutil.rmtree(run_dir)
     settings = json.loads(json.dumps(asdict(config)))
     data = dataset.manifest["fingerprint"]
-    if (run_dir / RUN_FILE).is_file():
+    if run_dir.exists() and any(run_dir.iterdir()):
+        found = read_object(run_dir / RUN_FILE) if (run_dir / RUN_FILE).is_file() else {}
+        if found.get("format") != RUN_FORMAT:
+            raise ValueError(f"{run_dir}: exists and is not a run of this program")
+    if overwrite:
+        delete_run(run_dir)
+    if (run_dir / CONFIG_FILE).is_file():
         stored = read_object(run_dir / CONFIG_FILE)
         changed = first_difference(fixed(stored), fixed(settings))
         if changed:
@@ -162,22 +172,41 @@ def prepare_run_folder(config: RunConfig, dataset: PackedDataset, overwrite: boo
         if read_object(run_dir / RUN_FILE).get("data_fingerprint") != data:
             raise ValueError(f"{run_dir}: was trained on other data; --overwrite starts anew")
     run_dir.mkdir(parents=True, exist_ok=True)
-    if not (run_dir / "tokenizer").exists():
-        with whole_folder(run_dir / "tokenizer") as scratch:
-            for path in (dataset.packed.folder / "tokenizer").iterdir():
-                shutil.copyfile(path, scratch / path.name)
-    write_json(run_dir / CONFIG_FILE, settings)
-    write_json(
+    write_json(  # first: whatever else is missing, the folder is known as a run
         run_dir / RUN_FILE,
         {
+            "format": RUN_FORMAT,
             "version": __version__,
             "torch": torch.__version__,
             "python": sys.version.split()[0],
             "threads": torch.get_num_threads(),
             "data_fingerprint": data,
-            "config_fingerprint": fingerprint(settings),
         },
     )
+    write_json(run_dir / CONFIG_FILE, settings)
+    if not (run_dir / TOKENIZER_DIR).exists():
+        with whole_folder(run_dir / TOKENIZER_DIR) as scratch:
+            for path in (dataset.packed.folder / TOKENIZER_DIR).iterdir():
+                shutil.copyfile(path, scratch / path.name)
+
+
+def check_places(config: RunConfig) -> None:
+    """Raises ValueError when the run folder is, holds or lies in what the run reads."""
+    run_dir = Path(config.output_dir).resolve()
+    for key in ("data_dir", "init"):
+        other = Path(getattr(config, key) or "/dev/null").resolve()
+        if run_dir == other or run_dir in other.parents or other in run_dir.parents:
+            raise ValueError(
+                f"output_dir: {config.output_dir} and {key} must not contain each other"
+            )
+
+
+def delete_run(run_dir: Path) -> None:
+    """Deletes what a run writes, the mark of the folder last, and nothing else that is there."""
+    for name in (CHECKPOINTS_DIR, TOKENIZER_DIR):
+        shutil.rmtree(run_dir / name, ignore_errors=True)
+    for name in (METRICS_FILE, SUMMARY_FILE, CONFIG_FILE):
+        (run_dir / name).unlink(missing_ok=True)
 
 
 def fixed(settings: Dict[str, Any]) -> Dict[str, Any]:

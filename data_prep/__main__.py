@@ -7,11 +7,15 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, Optional, Sequence
 
-from data_prep.config import DataConfig
-from data_prep.pipeline import dry_run, run
-from data_prep.report import write_report
-from data_prep.verify import Mismatch, verify
 from packing import cli
+
+try:
+    from data_prep.config import DataConfig
+    from data_prep.pipeline import dry_run, run
+    from data_prep.report import write_report
+    from data_prep.verify import Mismatch, verify
+except ModuleNotFoundError as error:
+    sys.exit(cli.missing_library("data_prep", "data,plot", error))
 
 
 def add_run(parser: cli.Parser) -> Callable[[Any], None]:
@@ -79,10 +83,14 @@ def _print_dry_run(result: Dict[str, Any], as_json: bool) -> None:
         return
     estimated = result["estimated_bytes"]
     for name, state in result["stages"].items():
-        size = f"about {estimated[name] / 1e6:,.1f} MB" if name in estimated else ""
+        size = f"about {megabytes(estimated[name])}" if name in estimated else ""
         print(f"{name:<11}{state:<28}{size:<20}{result['folders'][name]}")
     total = sum(estimated.values())
-    print(f"estimated disk {total / 1e6:,.1f} MB, free {result['free_bytes'] / 1e6:,.1f} MB")
+    print(f"estimated disk {megabytes(total)}, free {megabytes(result['free_bytes'])}")
+
+
+def megabytes(number: float) -> str:
+    return f"{number / 1e6:,.1f} MB" if number >= 1e5 else f"{number / 1e3:,.1f} kB"
 
 
 def _print_manifest(manifest: Dict[str, Any], folder: str, as_json: bool) -> None:

@@ -213,7 +213,8 @@ def hold_out(
     if total - number < 2:
         raise ValueError(
             f"documents: found {total}, expected at least {number + 2}: a random next sentence comes "
-            f"from another document of the same split ({number} held out)"
+            f"from another document of the same split ({number} held out; "
+            "examples.validation_fraction 0 holds out none)"
         )
     order = np.lexsort((np.arange(total), split_keys))
     return np.sort(order[number:]), np.sort(order[:number])

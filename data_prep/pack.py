@@ -17,7 +17,7 @@ from data_prep.examples import Examples
 from data_prep.stage import MANIFEST, Manifest, run_partitions
 from data_prep.vocabulary import TOKENIZER_FILE, VOCABULARY_FILE, Vocabulary, read_vocabulary
 from packing import PackingPlan, solve
-from packing.files import fingerprint, read_json, whole_folder, write_json
+from packing.files import fingerprint, read_json, read_object, whole_folder, write_json
 from packing.folder import DATA_FORMAT, DATA_VERSION, data_section, shard_name
 from packing.histogram import count_lengths, read_histogram, write_histogram
 from packing.shards import (
@@ -256,6 +256,12 @@ def publish(output_dir: Path, vocabulary_dir: Path, stages: Dict[str, Manifest])
         and _same_tokenizer(output_dir, vocabulary_dir)
     ):
         return manifest
+    foreign = {p.name for p in (output_dir / "tokenizer").glob("*")}
+    foreign -= {VOCABULARY_FILE, TOKENIZER_FILE}
+    if foreign:
+        raise ValueError(f"{output_dir / 'tokenizer'}: holds {min(foreign)}, not replacing it")
+    if path.is_file() and read_object(path).get("format") != DATA_FORMAT:
+        raise ValueError(f"{path}: is not of this program, not replacing it")
     path.unlink(missing_ok=True)
     with whole_folder(output_dir / "tokenizer") as scratch:
         for name in (VOCABULARY_FILE, TOKENIZER_FILE):

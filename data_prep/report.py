@@ -16,11 +16,11 @@ from packing.folder import PackedSplit, read_manifest
 
 BLUE, ORANGE, GREY = "#2f6fab", "#d9822b", "#9aa5b1"
 STYLE = """
-body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
        color: #1d2733; background: #fff; }
 h1, h2 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-top: 1px solid #dde3ea; padding-top: 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto; }
-th, td { padding: .3rem .8rem; border-bottom: 1px solid #dde3ea; text-align: right; white-space: nowrap; }
+th, td { padding: .3rem .55rem; border-bottom: 1px solid #dde3ea; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 img { max-width: 100%; height: auto; }
 p.note { color: #55606e; }

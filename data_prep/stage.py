@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import itertools
 import logging
 import multiprocessing
 import os
+import signal
 import sys
+import threading
+import time
 from collections import deque
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -80,7 +85,7 @@ def run_stage(
             f"{folder}: {state.difference}; --overwrite makes it anew, or choose another folder"
         )
     log.info("%-10s running", name)
-    with whole_folder(folder) as scratch:
+    with _only_run_in(folder.parent), whole_folder(folder) as scratch:
         result = body(scratch)
         files = {
             path.relative_to(scratch).as_posix(): {
@@ -94,6 +99,20 @@ def run_stage(
         manifest["fingerprint"] = fingerprint(manifest)
         write_json(scratch / MANIFEST, manifest)
     return manifest
+
+
+@contextlib.contextmanager
+def _only_run_in(folder: Path) -> Iterator[None]:
+    """Keeps a second run out of a folder while a stage is written. The lock goes with the process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ValueError(
+                f"{folder}: another run is writing there, expected to be alone"
+            ) from None
+        yield
 
 
 def _changed_setting(stored: Any, wanted: Any) -> str:
@@ -147,9 +166,17 @@ def run_partitions(
             yield result
 
 
-def _one_thread_each() -> None:
-    """Keeps the tokenizers of several processes from using all cores each."""
+def _begin_worker() -> None:
+    """Keeps the tokenizers of several processes from using all cores each; ends with the parent."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with_parent(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
 
 
 def _results(
@@ -165,7 +192,7 @@ def _results(
     context = multiprocessing.get_context("spawn")
     pending: deque = deque()
     done = 0
-    with ProcessPoolExecutor(workers, context, _one_thread_each) as pool:
+    with ProcessPoolExecutor(workers, context, _begin_worker) as pool:
         try:
             while True:
                 for task in itertools.islice(stream, 2 * workers - len(pending)):

@@ -29,6 +29,11 @@ _TYPE_ERROR = re.compile(
 _OPTION = re.compile(r"(?<![\w/-])--[A-Za-z][\w.]*")
 
 
+def missing_library(prog: str, extra: str, error: ImportError) -> str:
+    """What to say when a library of one of the extras is not installed."""
+    return f"{prog}: error: {error}; pip install '.[{extra}]' installs what it needs"
+
+
 class CheckFailed(Exception):
     """A check found what it looks for: printed as one line, exit code 1."""
 
@@ -38,6 +43,7 @@ class Parser(jsonargparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, exit_on_error=False, **kwargs)
+        self.allow_abbrev = False
 
     def format_help(self) -> str:
         return _with_dashes(super().format_help())
@@ -87,9 +93,13 @@ def main(
         subcommands.add_subcommand(name, subparser, help=summary)
     arguments = _with_underscores(sys.argv[1:] if argv is None else argv)
     try:
-        parsed = parser.parse_args(arguments)
-        command = parsed.command
-        options = _instantiate(parser, parsed)[command]
+        try:
+            parsed = parser.parse_args(arguments)
+            command = parsed.command
+            options = _instantiate(parser, parsed)[command]
+        except (TypeError, AttributeError, KeyError, OverflowError, RecursionError) as error:
+            # a section of a config that is no section, a number that is none
+            raise ValueError(f"the configuration cannot be read: {one_line(error)[:300]}") from None
         code = bodies[command](options)
         sys.stdout.flush()
         return code or 0

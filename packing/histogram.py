@@ -5,7 +5,6 @@ Shape letters: L tokens (the longest length counted), S strategies, D sequences 
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any, Optional
 
@@ -15,6 +14,8 @@ import numpy.typing as npt
 from packing.files import whole_file
 
 Counts = npt.NDArray[np.int64]
+MAX_TOKENS = 2**24  # in one sequence or pack; far above any context, and a table of it fits memory
+MAX_COUNT = 2**53  # sequences of one length
 
 
 def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
@@ -36,10 +37,14 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
     bad = np.flatnonzero(values < 0)
     if bad.size:
         raise ValueError(f"counts[{bad[0]}]: expected a count >= 0, found {values[bad[0]]}")
-    bad = np.flatnonzero(values > np.float64(2**62))
+    bad = np.flatnonzero(values > MAX_COUNT)
     if bad.size:
-        raise ValueError(f"counts[{bad[0]}]: too large, found {values[bad[0]]}")
+        raise ValueError(f"counts[{bad[0]}]: expected at most {MAX_COUNT}, found {values[bad[0]]}")
+    if values.size > MAX_TOKENS + 1 or (max_length or 0) > MAX_TOKENS:
+        raise ValueError(f"max_length: expected at most {MAX_TOKENS} tokens")
     whole = values.astype(np.int64)
+    if float(whole @ np.arange(whole.size, dtype=np.float64)) > 2**62:
+        raise ValueError(f"counts: more than {2**62} tokens in all")
     if whole[0] != 0:
         raise ValueError(f"counts[0]: expected 0 (a sequence has >= 1 token), found {whole[0]}")
     present = np.flatnonzero(whole)
@@ -111,29 +116,36 @@ def read_histogram(path: Path) -> Counts:
         raise ValueError(f"{path}: empty file, expected lines `length,count`")
     if path.suffix == ".npy":
         try:
-            return check_counts(np.load(path, allow_pickle=False))
-        except (ValueError, EOFError, OSError) as error:
+            with open(path, "rb") as stream:
+                counts = np.lib.format.read_array(stream, allow_pickle=False)
+        except Exception as error:  # numpy raises whatever the damage leads to
+            raise ValueError(f"{path}: not a .npy array ({' '.join(str(error).split())})") from None
+        try:
+            return check_counts(counts)
+        except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
     if path.suffix not in (".csv", ".txt"):
         raise ValueError(f"{path}: expected a .csv or .npy histogram, found {path.suffix!r}")
     try:
-        rows = list(csv.reader(path.read_bytes().decode("utf-8-sig").split("\n")))
+        text = path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
+        rows = [line.split(",") if line.strip() else [] for line in text.split("\n")]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
     counted = {}
     for number, row in enumerate(rows, start=1):
-        if not row or (number == 1 and not row[0].strip().lstrip("-").isdigit()):
+        if not row or (number == 1 and not any(c.isdigit() for c in ",".join(row))):
             continue
         try:
             length, count = (int(cell) for cell in row)
         except ValueError:
             raise ValueError(
                 f"{path}, line {number}: expected `length,count` as whole numbers, "
-                f"found {','.join(row)!r}"
+                f"found {','.join(row)[:80]!r}"
             ) from None
-        if length < 0 or length > 2**31 or count < 0 or (length == 0 and count > 0):
+        if not 0 <= length <= MAX_TOKENS or not 0 <= count <= MAX_COUNT or (length == 0 < count):
             raise ValueError(
-                f"{path}, line {number}: expected length >= 1 and count >= 0, found {length},{count}"
+                f"{path}, line {number}: expected a length in 1..{MAX_TOKENS} and a count in "
+                f"0..{MAX_COUNT}, found {length},{count}"
             )
         if length in counted:
             raise ValueError(f"{path}, line {number}: length {length} is listed twice")

@@ -114,6 +114,18 @@ def test_unknown_keys_in_a_config_are_errors(tmp_path):
     assert len(done.stderr.strip().split("\n")) == 1
 
 
+@pytest.mark.parametrize("text", ["source: null\n", "source: []\n", "[1, 2]\n", "a: &a [*a]\n"])
+def test_configs_that_are_none_are_one_line(tmp_path, text):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text, encoding="utf-8")
+    done = call_command(
+        data_prep_main, "run", "--config", str(path), "--output-dir", str(tmp_path / "out")
+    )
+    assert done.returncode == 2
+    assert len(done.stderr.strip().split("\n")) == 1
+    assert not (tmp_path / "out").exists()
+
+
 def test_later_configs_win(tmp_path):
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
     first.write_text("output_dir: out/x\nseed: 1\nexamples:\n  max_length: 64\n", encoding="utf-8")

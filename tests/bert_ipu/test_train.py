@@ -207,6 +207,58 @@ def test_overwrite_starts_anew_and_spares_foreign_folders(trained, tmp_path):
     assert (foreign / "thesis.txt").exists()
 
 
+def test_overwrite_deletes_only_what_a_run_wrote(trained, data, tmp_path):
+    config, run_dir, _ = trained
+    copy = tmp_path / "copy"
+    shutil.copytree(run_dir, copy)
+    (copy / "notes.txt").write_text("mine", encoding="utf-8")
+    train(replace(config, output_dir=str(copy), steps=1), overwrite=True)
+    assert (copy / "notes.txt").exists()
+    home = tmp_path / "home"
+    (home / "docs").mkdir(parents=True)
+    (home / "run.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(ValueError, match="not a run of this program"):
+        train(replace(config, output_dir=str(home)), overwrite=True)
+    assert (home / "docs").exists()
+
+
+@pytest.mark.parametrize("inside", [".", "run", ".."])
+def test_run_folder_and_data_keep_apart(trained, data, tmp_path, inside):
+    config, run_dir, _ = trained
+    shutil.copytree(data, tmp_path / "x" / "data")
+    folder = tmp_path / "x" / "data"
+    with pytest.raises(ValueError, match="must not contain each other"):
+        train(
+            replace(config, data_dir=str(folder), output_dir=str(folder / inside)), overwrite=True
+        )
+    assert (folder / "manifest.json").exists()
+    with pytest.raises(ValueError, match="must not contain each other"):
+        train(replace(config, output_dir=str(run_dir), init=str(run_dir)), overwrite=True)
+    assert list_steps(run_dir / "checkpoints") == [8, 12]
+
+
+def test_a_refused_run_leaves_nothing_and_a_half_begun_one_goes_on(trained, tmp_path):
+    config, run_dir, _ = trained
+    with pytest.raises(ValueError, match="no such folder"):
+        train(replace(config, output_dir=str(tmp_path / "a"), init=str(tmp_path / "none")))
+    assert not (tmp_path / "a").exists()
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    shutil.copy(run_dir / "run.json", begun)
+    train(replace(config, output_dir=str(begun)))
+    assert_same_run(run_dir, begun)
+
+
+def test_export_does_not_replace_a_run(trained):
+    _, run_dir, _ = trained
+    done = call_command(
+        main,
+        *("export", "--checkpoint", str(run_dir), "--output", str(run_dir), "--overwrite"),
+    )
+    assert_one_line_error(done, 2, str(run_dir), "not replacing it")
+    assert list_steps(run_dir / "checkpoints") == [8, 12]
+
+
 def test_other_data_is_refused(trained, data, tmp_path):
     config, _, _ = trained
     other = tmp_path / "other data"

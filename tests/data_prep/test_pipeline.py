@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
@@ -327,6 +328,35 @@ def test_one_document_is_refused(tmp_path):
         run(make_config(tmp_path / "out", tmp_path / "one.jsonl"))
     assert not (tmp_path / "out" / "examples").exists()
     assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+def test_a_foreign_tokenizer_folder_is_not_replaced(tmp_path, corpus):
+    folder = tmp_path / "out" / "tokenizer"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"holds notes\.txt, not replacing it"):
+        run(make_config(tmp_path / "out", corpus))
+    assert (folder / "notes.txt").exists()
+    assert not (tmp_path / "out" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_foreign_stage_folder_is_not_replaced(tmp_path, corpus, overwrite):
+    folder = tmp_path / "out" / "extract"
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match="no manifest"):
+        run(make_config(tmp_path / "out", corpus), overwrite=overwrite)
+    assert (folder / "notes.txt").exists()
+
+
+def test_two_runs_in_one_folder_are_kept_apart(tmp_path, corpus):
+    (tmp_path / "out").mkdir()
+    with open(tmp_path / "out" / ".lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match="another run is writing there"):
+            run(make_config(tmp_path / "out", corpus))
+    run(make_config(tmp_path / "out", corpus))
 
 
 def test_without_a_validation_split(tmp_path, corpus):

@@ -83,10 +83,14 @@ def test_help_and_version():
         ("length,count\n3,-1\n", ["line 2", "3,-1"]),
         ("length,count\n3,1.5\n", ["line 2", "whole numbers", "3,1.5"]),
         ("3,1\n3,2\n", ["line 2", "listed twice"]),
-        ("0,4\n", ["line 1", "length >= 1"]),
+        ("0,4\n", ["line 1", "a length in 1.."]),
         ("3\n", ["line 1"]),
         ("length,count\n3,0\n", ["histogram is empty"]),
         ("length,count\n9,2\n", ["counts[9]", "max_length 8"]),
+        ("5.0,3\n7,2\n", ["line 1", "whole numbers", "5.0,3"]),  # no header: a wrong number
+        ("5,4611686018427387904\n", ["line 1", "4611686018427387904"]),
+        ("2147483648,1\n", ["line 1", "2147483648"]),
+        ("3,1\r7,2\r", ["line 1"]),
     ],
 )
 def test_bad_histograms(tmp_path, text, words):
@@ -109,6 +113,13 @@ def test_bad_histograms(tmp_path, text, words):
 )
 def test_bad_options(histogram, options, words):
     assert_one_line_error(call_command(main, "solve", str(histogram), *options), 2, *words)
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00v\x00{'descr"])
+def test_damaged_npy(tmp_path, content):
+    path = tmp_path / "counts.npy"
+    path.write_bytes(content)
+    assert_one_line_error(call_command(main, "solve", str(path)), 2, str(path))
 
 
 def test_no_command():
