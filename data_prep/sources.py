@@ -171,10 +171,15 @@ def _expand(item: str) -> List[Tuple[str, str]]:
     return found
 
 
+def _refuse(error: OSError) -> None:
+    """A folder that cannot be listed is an error, not an empty folder."""
+    raise ValueError(f"{error.filename}: cannot be read ({error.strerror})")
+
+
 def _walk(item: str, root: str) -> List[Tuple[str, str]]:
     found = []
     visited = set()
-    for folder, folders, files in os.walk(root, followlinks=True):
+    for folder, folders, files in os.walk(root, onerror=_refuse, followlinks=True):
         if os.path.realpath(folder) in visited:  # a link back up
             folders.clear()
             continue

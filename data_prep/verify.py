@@ -13,8 +13,13 @@ import numpy.typing as npt
 
 from data_prep.pack import open_examples
 from data_prep.stage import MANIFEST
-from data_prep.vocabulary import VOCABULARY_FILE, vocabulary_sha256
-from packing.files import file_sha256, read_json
+from data_prep.vocabulary import (
+    TOKENIZER_FILE,
+    VOCABULARY_FILE,
+    read_vocabulary,
+    vocabulary_sha256,
+)
+from packing.files import file_sha256, fingerprint, read_json
 from packing.folder import PackedSplit, read_manifest
 from packing.plan import plan_from_rows
 from packing.shards import NO_EXAMPLE, NO_LABEL, Arrays, Shard, derive
@@ -39,6 +44,10 @@ def verify(folder: Path) -> Dict[str, Any]:
             raise Mismatch(f"{folder / 'tokenizer' / VOCABULARY_FILE}: not the shards' vocabulary")
         counts = {split: _verify_split(folder, manifest, split) for split in manifest["splits"]}
         _check_files(folder / "shards")
+        _check_tokenizer(folder, manifest)
+        rest = {key: value for key, value in manifest.items() if key != "fingerprint"}
+        if fingerprint(rest) != manifest["fingerprint"]:
+            raise Mismatch(f"{folder / MANIFEST}: its contents do not match its fingerprint")
     except (ValueError, OSError) as error:  # a shard that cannot be opened, a file that is gone
         raise Mismatch(str(error)) from None
     except KeyError as error:
@@ -85,6 +94,21 @@ def _verify_split(folder: Path, manifest: Dict[str, Any], split: str) -> Dict[st
         "tokens": tokens,
         "compared_with_examples": examples is not None,
     }
+
+
+def _check_tokenizer(folder: Path, manifest: Dict[str, Any]) -> None:
+    """Both tokenizer files are there, say the same, and the shards' token_kinds follow from them."""
+    vocabulary = read_vocabulary(folder / "tokenizer")
+    entries = read_vocabulary(folder / "tokenizer" / VOCABULARY_FILE).entries
+    path = folder / "tokenizer" / TOKENIZER_FILE
+    if not path.is_file():
+        raise Mismatch(f"{path}: no such file")
+    if vocabulary.entries != entries or vocabulary.lowercase != manifest["lowercase"]:
+        raise Mismatch(f"{path}: not the vocabulary of {VOCABULARY_FILE}")
+    for split in manifest["splits"]:
+        for shard in PackedSplit(folder, split).shards:
+            if not np.array_equal(shard.token_kinds, vocabulary.kinds()):
+                raise Mismatch(f"{shard.path}: token_kinds do not follow from the vocabulary")
 
 
 def _check_files(shards_dir: Path) -> None:

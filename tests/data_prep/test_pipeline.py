@@ -315,6 +315,28 @@ def test_verify_on_the_command_line(copied):
     )
 
 
+def drop_validation(folder):
+    manifest = read_json(folder / "manifest.json")
+    del manifest["splits"]["validation"]
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def empty_tokenizer(folder):
+    (folder / "tokenizer" / "tokenizer.json").write_bytes(b"")
+
+
+def no_tokenizer(folder):
+    (folder / "tokenizer" / "tokenizer.json").unlink()
+
+
+@pytest.mark.parametrize("damage", [drop_validation, empty_tokenizer, no_tokenizer])
+def test_verify_sees_what_lies_beside_the_shards(copied, damage):
+    _, folder = copied
+    damage(folder)
+    with pytest.raises(Mismatch, match="manifest|tokenizer"):
+        verify(folder)
+
+
 def test_verify_without_the_examples_stage(copied):
     _, folder = copied
     shutil.rmtree(folder / "examples")

@@ -77,6 +77,21 @@ def test_linked_folders_are_read_once_even_in_a_circle(tmp_path):
     assert [file.name for file in find_inputs([str(tmp_path / "in")])] == ["linked/a.txt"]
 
 
+def test_folder_that_cannot_be_listed_is_no_empty_folder(tmp_path, monkeypatch):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "a.txt").write_text("A text.", encoding="utf-8")
+    scandir = os.scandir
+
+    def refusing(path):
+        if str(path).endswith("secret"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    with pytest.raises(ValueError, match="secret: cannot be read"):
+        find_inputs([str(tmp_path)])
+
+
 def test_glob_file_and_names(tmp_path):
     for name in ("one/AA/w_0", "one/AB/w_0", "one/AB/w_1.partial", "two/AA/w_0", "[x].txt"):
         write(tmp_path / name, "x")
