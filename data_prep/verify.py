@@ -42,9 +42,11 @@ def verify(folder: Path) -> Dict[str, Any]:
     try:
         if vocabulary_sha256(folder / "tokenizer") != manifest["data"]["vocab_sha256"]:
             raise Mismatch(f"{folder / 'tokenizer' / VOCABULARY_FILE}: not the shards' vocabulary")
-        counts = {split: _verify_split(folder, manifest, split) for split in manifest["splits"]}
+        kinds = _check_tokenizer(folder, manifest)
+        counts = {
+            split: _verify_split(folder, manifest, split, kinds) for split in manifest["splits"]
+        }
         _check_files(folder / "shards")
-        _check_tokenizer(folder, manifest)
         rest = {key: value for key, value in manifest.items() if key != "fingerprint"}
         if fingerprint(rest) != manifest["fingerprint"]:
             raise Mismatch(f"{folder / MANIFEST}: its contents do not match its fingerprint")
@@ -55,7 +57,9 @@ def verify(folder: Path) -> Dict[str, Any]:
     return {"counts": counts}
 
 
-def _verify_split(folder: Path, manifest: Dict[str, Any], split: str) -> Dict[str, Any]:
+def _verify_split(
+    folder: Path, manifest: Dict[str, Any], split: str, kinds: npt.NDArray[np.uint8]
+) -> Dict[str, Any]:
     packed = PackedSplit(folder, split)
     expected = manifest["splits"][split]
     first_id, number = expected["first_example_id"], expected["sequences"]
@@ -68,6 +72,8 @@ def _verify_split(folder: Path, manifest: Dict[str, Any], split: str) -> Dict[st
     tokens = 0
     for shard, first_row in zip(packed.shards, packed.first_rows.tolist()):
         shard.check_content()
+        if not np.array_equal(shard.token_kinds, kinds):
+            raise Mismatch(f"{shard.path}: token_kinds do not follow from the vocabulary")
         for start in range(0, len(shard), BLOCK):
             rows = np.arange(start, min(start + BLOCK, len(shard)))
             arrays = shard.read(rows)
@@ -96,8 +102,8 @@ def _verify_split(folder: Path, manifest: Dict[str, Any], split: str) -> Dict[st
     }
 
 
-def _check_tokenizer(folder: Path, manifest: Dict[str, Any]) -> None:
-    """Both tokenizer files are there, say the same, and the shards' token_kinds follow from them."""
+def _check_tokenizer(folder: Path, manifest: Dict[str, Any]) -> npt.NDArray[np.uint8]:
+    """Both tokenizer files are there and say the same. Returns the token kinds (V,) they imply."""
     vocabulary = read_vocabulary(folder / "tokenizer")
     entries = read_vocabulary(folder / "tokenizer" / VOCABULARY_FILE).entries
     path = folder / "tokenizer" / TOKENIZER_FILE
@@ -105,10 +111,7 @@ def _check_tokenizer(folder: Path, manifest: Dict[str, Any]) -> None:
         raise Mismatch(f"{path}: no such file")
     if vocabulary.entries != entries or vocabulary.lowercase != manifest["lowercase"]:
         raise Mismatch(f"{path}: not the vocabulary of {VOCABULARY_FILE}")
-    for split in manifest["splits"]:
-        for shard in PackedSplit(folder, split).shards:
-            if not np.array_equal(shard.token_kinds, vocabulary.kinds()):
-                raise Mismatch(f"{shard.path}: token_kinds do not follow from the vocabulary")
+    return vocabulary.kinds()
 
 
 def _check_files(shards_dir: Path) -> None:
