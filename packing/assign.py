@@ -1,73 +1,185 @@
 """A plan applied to real sequences: which sequence goes into which pack.
 
-Shape letters: N packs, n sequences, S strategies, D sequences per pack.
+Shape letters: N packs, n sequences, S strategies, D sequences per pack, L tokens per pack.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
 
 import numpy as np
 import numpy.typing as npt
 
-from packing.histogram import check_lengths
+from packing.files import whole_file
+from packing.histogram import count_lengths
+from packing.lengths import Lengths, check_lengths
+
+if TYPE_CHECKING:
+    from packing.plan import PackingPlan
+
+BLOCK = 1 << 16  # items sorted or shuffled at once: they stay in the processor's cache
+
+Ids = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Assignment:
     """Packs as rows of a CSR table: pack p holds sequences ids[offsets[p]:offsets[p + 1]].
 
-    offsets (N+1,) int64; ids (n,) int64, each of 0..n-1 exactly once, longest first within a pack.
+    offsets  (N+1,) int64
+    ids      (n,) int64, each of 0..n-1 exactly once, longest first within a pack. Where sequences were
+             dropped theirs are missing; where they were split, an id recurs, once for each piece
+    plan     the plan that was applied
+    report   counts, lower bound and gap, and what was done to sequences over L; plain JSON values
+    dropped  ids of the sequences left out for being over L
+    starts   (n,) int64, only where sequences were split: first token of the piece within its sequence
+    lengths  (n,) int64, only where sequences were split: tokens of the piece
     """
 
-    offsets: npt.NDArray[np.int64]
-    ids: npt.NDArray[np.int64]
+    offsets: Ids
+    ids: Ids
+    plan: PackingPlan
+    report: Dict[str, Any] = field(default_factory=dict)
+    dropped: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    starts: Optional[Ids] = None
+    lengths: Optional[Ids] = None
 
     @property
     def num_packs(self) -> int:
         return self.offsets.size - 1
 
-    def pack(self, index: int) -> npt.NDArray[np.int64]:
+    def pack(self, index: int) -> Ids:
         """Ids of the sequences in one pack."""
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
+    def save(self, path: Path) -> None:
+        """Writes a .npz file for `numpy.load`: the arrays, and `report` as JSON text."""
+        arrays: Dict[str, Any] = {
+            "offsets": self.offsets,
+            "ids": self.ids,
+            "dropped": self.dropped,
+            "report": np.array(json.dumps(self.report)),
+        }
+        if self.starts is not None and self.lengths is not None:
+            arrays.update(starts=self.starts, lengths=self.lengths)
+        with whole_file(path) as partial:
+            with open(partial, "wb") as stream:
+                np.savez(stream, **arrays)
 
-def assign(
-    strategies: npt.NDArray[np.int32],
-    repeats: npt.NDArray[np.int64],
-    lengths: Any,
-    max_length: int,
-    seed: int,
-) -> Assignment:
+
+def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
     """Deals sequences to the slots of a plan: at random among those of one length, packs shuffled.
 
-    strategies (S, D) tokens, 0-padded; repeats (S,) packs; lengths (n,) tokens, 1..max_length
-    The lengths must have exactly the plan's histogram. The same seed gives the same assignment.
-    Raises ValueError naming the first length whose count differs. Cost: a few sorts of n integers.
+    lengths (n,) tokens in 1..L; they must have exactly the plan's histogram
+    The same seed gives the same assignment. Raises ValueError naming the first length whose count
+    differs. Cost: a few passes over n integers; about 40 bytes for each sequence.
     """
-    values = check_lengths(lengths, max_length)
-    planned = np.zeros(max_length + 1, dtype=np.int64)
-    np.add.at(planned, strategies, repeats[:, None])
-    planned[0] = 0
-    found = np.bincount(values, minlength=max_length + 1)
-    wrong = np.flatnonzero(planned != found)
+    values = check_lengths(lengths, plan.max_length)
+    counts = count_lengths(values, plan.max_length)
+    planned = plan.histogram()
+    wrong = np.flatnonzero(planned != counts)
     if wrong.size:
         raise ValueError(
             f"lengths: the plan has {planned[wrong[0]]} sequences of {wrong[0]} tokens, "
-            f"found {found[wrong[0]]}"
+            f"found {counts[wrong[0]]}"
         )
     rng = np.random.default_rng(seed)
-    key_type = np.uint16 if max_length < 2**16 else np.int64  # numpy sorts uint16 by radix
-    order = rng.permutation(values.size)  # random among equal lengths
-    by_length = order[np.argsort(values[order].astype(key_type), kind="stable")]
+    by_length = _sort_by_length(values, counts)
+    ends = np.cumsum(counts)
+    # a pack holds at most one sequence over L/2: with the others in random order, so are the packs
+    for length in np.flatnonzero(counts[: plan.max_length // 2 + 1]).tolist():
+        rng.shuffle(by_length[ends[length] - counts[length] : ends[length]])
+    return Assignment(*_deal(plan, by_length, ends - counts, rng), plan)
 
-    strategy_of_pack = rng.permutation(np.repeat(np.arange(repeats.size), repeats))
-    sizes = (strategies > 0).sum(axis=1)
-    offsets = np.zeros(strategy_of_pack.size + 1, dtype=np.int64)
-    np.cumsum(sizes[strategy_of_pack], out=offsets[1:])
-    slots = strategies.astype(key_type)[strategy_of_pack]
-    slot_lengths = slots[slots > 0]
+
+def _deal(
+    plan: PackingPlan, by_length: Ids, first: Ids, rng: np.random.Generator
+) -> Tuple[Ids, Ids]:
+    """Offsets (N+1,) and ids (n,) of shuffled packs; sequences of length l begin at first[l]."""
+    order = np.argsort(-plan.sizes, kind="stable")  # strategies with more slots come first
+    sizes, repeats = plan.sizes[order], plan.repeats[order]
+    small = np.min_scalar_type(plan.depth)
+    positions = _spread(plan.num_packs, rng)
+    size_of_pack = np.empty(positions.size, dtype=small)
+    size_of_pack[positions] = np.repeat(sizes.astype(small), repeats)
+    offsets = np.zeros(positions.size + 1, dtype=np.int64)
+    np.cumsum(size_of_pack, out=offsets[1:])
+    del size_of_pack
+    starts = offsets[positions]
+    del positions
+    num_packs = np.cumsum(repeats)
+    ids = np.empty(by_length.size, dtype=np.int64)
+    used = first.copy()
+    for slot in range(plan.depth):
+        having = int(np.searchsorted(-sizes, -slot))  # strategies with a slot of this number
+        lengths = plan.slots[plan.offsets[order[:having]] + slot]
+        begin = _take(lengths, repeats[:having], used)
+        end = begin + repeats[:having]
+        runs = [by_length[a:b] for a, b in zip(begin.tolist(), end.tolist())]
+        last = int(num_packs[having - 1])
+        if slot:
+            starts = starts[:last]
+            starts += 1
+        ids[starts] = np.concatenate(runs)
+    return offsets, ids
+
+
+def _take(lengths: npt.NDArray[np.int32], numbers: Ids, used: Ids) -> Ids:
+    """Where runs of `numbers` sequences of these lengths begin, one after another; moves `used` on."""
+    order = np.argsort(lengths, kind="stable")
+    lengths, numbers = lengths[order], numbers[order]
+    before = np.cumsum(numbers) - numbers
+    new = np.flatnonzero(np.diff(lengths, prepend=-1))
+    before -= np.repeat(before[new], np.diff(np.append(new, lengths.size)))
+    begin = np.empty_like(before)
+    begin[order] = used[lengths] + before
+    np.add.at(used, lengths, numbers)
+    return begin
+
+
+def _spread(number: int, rng: np.random.Generator) -> npt.NDArray[np.integer]:
+    """A random order of 0..number-1 without trend: (number,) positions.
+
+    Block b holds every B-th number from b on, so each block is an even sample, and is shuffled by
+    itself: as random as one shuffle of all to whoever reads a few blocks, and several times quicker,
+    since a block stays in the cache.
+    """
+    kind = np.int32 if number < 2**31 else np.int64
+    positions = np.empty(number, dtype=kind)
+    blocks = -(-number // BLOCK)
+    start = 0
+    for block in rng.permutation(blocks).tolist():
+        place = positions[block::blocks]
+        shuffled = np.arange(start, start + place.size, dtype=kind)
+        rng.shuffle(shuffled)
+        place[:] = shuffled
+        start += place.size
+    return positions
+
+
+def _sort_by_length(values: Lengths, counts: Ids) -> Ids:
+    """Ids in order of length, those of one length ascending: a stable sort (n,) int64.
+
+    Counting sort by blocks: numpy sorts 16-bit integers by radix, and a block fits the cache.
+    """
+    present = np.flatnonzero(counts)
+    if present.size > 2**16:
+        return np.argsort(values, kind="stable")
+    rank = np.zeros(counts.size, dtype=np.uint16)
+    rank[present] = np.arange(present.size)
+    step = max(BLOCK, 16 * present.size)
+    used = np.cumsum(counts[present]) - counts[present]  # places taken of each length
     ids = np.empty(values.size, dtype=np.int64)
-    ids[np.argsort(slot_lengths, kind="stable")] = by_length
-    return Assignment(offsets, ids)
+    for start in range(0, values.size, step):
+        keys = rank[values[start : start + step]]
+        number = np.bincount(keys, minlength=present.size)
+        order = np.argsort(keys, kind="stable")
+        places = np.arange(order.size)
+        places += np.repeat(used - (np.cumsum(number) - number), number)
+        order += start
+        ids[places] = order
+        used += number
+    return ids

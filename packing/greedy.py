@@ -104,6 +104,15 @@ def pack_lpfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) 
     return _finish(packs, max_length, max_per_pack, "lpfhp")
 
 
+def pack_greedy(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) -> PackingPlan:
+    """The better of the two: LPFHP, unless SPFHP needs fewer packs."""
+    plans = (
+        pack(counts, max_length=max_length, max_per_pack=max_per_pack)
+        for pack in (pack_lpfhp, pack_spfhp)
+    )
+    return min(plans, key=lambda plan: plan.num_packs)
+
+
 def _finish(
     packs: _OpenPacks, max_length: int, max_per_pack: Optional[int], algorithm: str
 ) -> PackingPlan:

@@ -12,10 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from packing.files import whole_file
+from packing.lengths import check_lengths
 
 Counts = npt.NDArray[np.int64]
 MAX_TOKENS = 2**24  # in one sequence or pack; far above any context, and a table of it fits memory
 MAX_COUNT = 2**53  # sequences of one length
+COUNTED_AT_ONCE = 2**20  # lengths
 
 
 def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
@@ -70,29 +72,14 @@ def check_at_least_one(name: str, value: Any) -> int:
     return int(value)
 
 
-def check_lengths(lengths: Any, max_length: int) -> npt.NDArray[np.integer]:
-    """Checks sequence lengths: 1-D, whole numbers in 1..max_length. Keeps their dtype but for uint64.
-
-    Raises ValueError naming the first offending position.
-    """
-    values = np.asarray(lengths)
-    if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"lengths: expected a non-empty 1-D array, found shape {values.shape}")
-    if values.dtype.kind == "f" and np.isfinite(values).all() and (values == values.round()).all():
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "iu":
-        raise ValueError(f"lengths: expected whole numbers, found dtype {values.dtype}")
-    if int(values.min()) < 1 or int(values.max()) > max_length:
-        bad = int(np.flatnonzero((values < 1) | (values > max_length))[0])
-        raise ValueError(f"lengths[{bad}]: expected 1..{max_length} tokens, found {values[bad]}")
-    if values.dtype == np.uint64:
-        return values.astype(np.int64)  # numpy before 2 does not count unsigned 64-bit integers
-    return values
-
-
 def count_lengths(lengths: Any, max_length: int) -> Counts:
     """Histogram (L+1,) int64 of sequence lengths in 1..max_length tokens."""
-    return np.bincount(check_lengths(lengths, max_length), minlength=max_length + 1)
+    values = check_lengths(lengths, max_length)
+    counts = np.zeros(max_length + 1, dtype=np.int64)
+    step = max(COUNTED_AT_ONCE, counts.size)  # numpy widens what it counts to 64 bits
+    for start in range(0, values.size, step):
+        counts += np.bincount(values[start : start + step], minlength=counts.size)
+    return counts
 
 
 def num_tokens(counts: Counts) -> int:

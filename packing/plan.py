@@ -1,14 +1,16 @@
 """The packing plan: strategies with repeat counts that cover a histogram exactly.
 
-Shape letters: S strategies, D sequences per pack, L tokens per pack.
+Shape letters: S strategies, T slots of all strategies together, D sequences per pack, L tokens per pack.
 """
 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import Any, Dict, Iterable, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,25 +20,44 @@ from packing.files import read_json, write_json
 from packing.histogram import Counts
 
 PLAN_FORMAT = "packing-plan"
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
 class PackingPlan:
-    """Strategies (S, D) int32 tokens, 0-padded, longest first; repeats (S,) int64 packs.
+    """Strategies with repeat counts, as rows of a CSR table; memory is that of the slots, at any depth.
 
+    slots          (T,) int32 tokens: the lengths of all strategies, each strategy's longest first
+    offsets        (S+1,) int64: strategy s is slots[offsets[s] : offsets[s + 1]]
+    repeats        (S,) int64 packs
     max_length     L, tokens per pack
     max_per_pack   the depth limit it was solved for, sequences; None = no limit
     algorithm      name of the solver
+    lower_bound    packs that no plan of this histogram, L and max_per_pack can go below
     notes          what a user should know of how it was found (a fallback, for instance)
     """
 
-    strategies: npt.NDArray[np.int32]
+    slots: npt.NDArray[np.int32]
+    offsets: npt.NDArray[np.int64]
     repeats: npt.NDArray[np.int64]
     max_length: int
     max_per_pack: Optional[int]
     algorithm: str
+    lower_bound: int
     notes: Tuple[str, ...] = ()
+
+    @cached_property
+    def strategies(self) -> npt.NDArray[np.int32]:
+        """(S, D) int32 tokens, 0-padded, longest first. Made when asked for: at large D, use `slots`."""
+        rows = np.repeat(np.arange(self.repeats.size), self.sizes)
+        table = np.zeros((self.repeats.size, self.depth), dtype=np.int32)
+        table[rows, np.arange(self.slots.size) - self.offsets[rows]] = self.slots
+        return table
+
+    @cached_property
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """(S,) int64: sequences in each strategy."""
+        return np.diff(self.offsets)
 
     @property
     def num_packs(self) -> int:
@@ -44,16 +65,21 @@ class PackingPlan:
 
     @property
     def num_sequences(self) -> int:
-        return int((self.strategies > 0).sum(axis=1) @ self.repeats)
+        return int(self.sizes @ self.repeats)
 
     @property
     def num_tokens(self) -> int:
-        return int(self.strategies.sum(axis=1, dtype=np.int64) @ self.repeats)
+        return int(self.slots.astype(np.int64) @ np.repeat(self.repeats, self.sizes))
 
     @property
     def depth(self) -> int:
         """Sequences in the fullest pack; <= max_per_pack."""
-        return self.strategies.shape[1]
+        return int(self.sizes.max(initial=1))
+
+    @property
+    def gap(self) -> int:
+        """Packs above the lower bound: at most so many could be saved by any other plan."""
+        return self.num_packs - self.lower_bound
 
     @property
     def efficiency(self) -> float:
@@ -74,24 +100,46 @@ class PackingPlan:
     def fingerprint(self) -> str:
         """sha256 of what the plan says (not of how it was found), in hexadecimal."""
         digest = hashlib.sha256(f"{PLAN_FORMAT} {PLAN_VERSION} {self.max_length}".encode("ascii"))
-        digest.update(np.ascontiguousarray(self.strategies, dtype="<i4").tobytes())
-        digest.update(np.ascontiguousarray(self.repeats, dtype="<i8").tobytes())
+        for array, dtype in ((self.slots, "<i4"), (self.offsets, "<i8"), (self.repeats, "<i8")):
+            digest.update(np.ascontiguousarray(array, dtype=dtype).tobytes())
         return digest.hexdigest()
 
     def histogram(self) -> Counts:
         """(L+1,) int64: how many sequences of each length the plan places."""
         counts = np.zeros(self.max_length + 1, dtype=np.int64)
-        np.add.at(counts, self.strategies, self.repeats[:, None])
-        counts[0] = 0
+        np.add.at(counts, self.slots, np.repeat(self.repeats, self.sizes))
         return counts
+
+    def summary(self) -> Dict[str, Any]:
+        """What people ask of a plan, as plain JSON values; efficiency is a fraction in [0, 1]."""
+        return {
+            "algorithm": self.algorithm,
+            "max_length": self.max_length,
+            "max_per_pack": self.max_per_pack,
+            "sequences": self.num_sequences,
+            "tokens": self.num_tokens,
+            "packs": self.num_packs,
+            "efficiency": self.efficiency,
+            "packing_factor": self.packing_factor,
+            "token_bound": self.token_bound,
+            "lower_bound": self.lower_bound,
+            "gap": self.gap,
+            "notes": list(self.notes),
+        }
+
+    def rows(self) -> List[Tuple[Tuple[int, ...], int]]:
+        """(lengths of one pack, repeats) of each strategy, as `plan_from_rows` takes them."""
+        values, ends = self.slots.tolist(), self.offsets.tolist()
+        packs = (tuple(values[start:end]) for start, end in zip(ends, ends[1:]))
+        return list(zip(packs, self.repeats.tolist()))
 
     def check(self, counts: Counts) -> None:
         """Raises ValueError unless every sequence of `counts` is placed exactly once, within L and D."""
-        over = np.flatnonzero(self.strategies.sum(axis=1, dtype=np.int64) > self.max_length)
+        tokens = np.add.reduceat(self.slots, self.offsets[:-1], dtype=np.int64)
+        over = np.flatnonzero(tokens > self.max_length)
         if over.size:
             raise ValueError(
-                f"strategy {over[0]}: {self.strategies[over[0]].tolist()} is longer than "
-                f"{self.max_length} tokens"
+                f"strategy {over[0]}: {tokens[over[0]]} tokens, longer than {self.max_length} tokens"
             )
         if self.max_per_pack is not None and self.depth > self.max_per_pack:
             raise ValueError(f"a pack holds {self.depth} sequences, limit {self.max_per_pack}")
@@ -103,10 +151,15 @@ class PackingPlan:
             raise ValueError(
                 f"length {length}: the plan places {placed[length]} sequences, expected {expected}"
             )
+        if not self.token_bound <= self.lower_bound <= self.num_packs:
+            raise ValueError(
+                f"lower_bound: expected {self.token_bound}..{self.num_packs} packs, "
+                f"found {self.lower_bound}"
+            )
 
     def assign(self, lengths: Any, seed: int = 0) -> Assignment:
         """Applies the plan to real sequences: see `packing.assign.assign`."""
-        return assign(self.strategies, self.repeats, lengths, self.max_length, seed)
+        return assign(self, lengths, seed)
 
     def to_json(self) -> Dict[str, Any]:
         """A plain dictionary, the contents of plan.json."""
@@ -118,8 +171,9 @@ class PackingPlan:
             "max_per_pack": self.max_per_pack,
             "notes": list(self.notes),
             "packs": self.num_packs,
+            "lower_bound": self.lower_bound,
             "fingerprint": self.fingerprint,
-            "strategies": [[int(n) for n in row if n] for row in self.strategies],
+            "strategies": [list(lengths) for lengths, _ in self.rows()],
             "repeats": self.repeats.tolist(),
         }
 
@@ -142,13 +196,16 @@ class PackingPlan:
                 max_length=stored["max_length"],
                 max_per_pack=stored["max_per_pack"],
                 algorithm=stored["algorithm"],
+                lower_bound=stored["lower_bound"],
                 notes=tuple(stored["notes"]),
             )
-            expected = stored["fingerprint"]
-        except (KeyError, TypeError) as error:
+            if plan.fingerprint != stored["fingerprint"]:
+                raise ValueError("its contents do not match its fingerprint")
+            plan.check(plan.histogram())
+        except (KeyError, TypeError, IndexError, OverflowError) as error:
             raise ValueError(f"{path}: a packing plan that lacks something ({error})") from None
-        if plan.fingerprint != expected:
-            raise ValueError(f"{path}: its contents do not match its fingerprint")
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from None
         return plan
 
 
@@ -158,18 +215,22 @@ def plan_from_rows(
     max_length: int,
     max_per_pack: Optional[int],
     algorithm: str,
+    lower_bound: Optional[int] = None,
     notes: Tuple[str, ...] = (),
 ) -> PackingPlan:
-    """Builds a plan from (lengths of one pack, repeats); equal strategies are merged, order is fixed."""
+    """Builds a plan from (lengths of one pack, repeats); equal strategies are merged, order is fixed.
+
+    lower_bound: packs; None: the token bound.
+    """
     merged: Dict[Tuple[int, ...], int] = {}
     for lengths, repeats in rows:
         key = tuple(sorted((n for n in lengths if n), reverse=True))
         if repeats and key:
             merged[key] = merged.get(key, 0) + int(repeats)
     ordered = sorted(merged, reverse=True)
-    depth = max((len(key) for key in ordered), default=1)
-    strategies = np.zeros((len(ordered), depth), dtype=np.int32)
-    for row, key in enumerate(ordered):
-        strategies[row, : len(key)] = key
+    offsets = np.zeros(len(ordered) + 1, dtype=np.int64)
+    np.cumsum([len(key) for key in ordered], out=offsets[1:])
+    slots = np.fromiter(chain.from_iterable(ordered), dtype=np.int32, count=int(offsets[-1]))
     repeats = np.array([merged[key] for key in ordered], dtype=np.int64)
-    return PackingPlan(strategies, repeats, max_length, max_per_pack, algorithm, notes)
+    plan = PackingPlan(slots, offsets, repeats, max_length, max_per_pack, algorithm, 0, notes)
+    return replace(plan, lower_bound=plan.token_bound if lower_bound is None else lower_bound)

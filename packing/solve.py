@@ -2,33 +2,75 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import Any, Optional
 
-from packing.greedy import pack_lpfhp, pack_spfhp
-from packing.histogram import check_at_least_one, check_counts
+import numpy as np
+
+from packing.greedy import pack_greedy, pack_lpfhp, pack_spfhp
+from packing.histogram import Counts, check_at_least_one, check_counts
 from packing.nnlshp import pack_nnlshp
+from packing.optimal import TIME_LIMIT, improve, pack_optimal
 from packing.plan import PackingPlan
 
-SOLVERS = {"spfhp": pack_spfhp, "lpfhp": pack_lpfhp, "nnlshp": pack_nnlshp}
+LARGE_KNAPSACK = 10**7  # lengths x tokens; one then takes a second or more
+LARGE_GAP = 1e-4  # of the packs; what large problems with less are left at
+
+
+def pack_auto(
+    counts: Counts,
+    *,
+    max_length: int,
+    max_per_pack: Optional[int],
+    time_limit: float = TIME_LIMIT,
+) -> PackingPlan:
+    """The best of the heuristics, improved by column generation where that can gain something.
+
+    Arguments as for `pack_optimal`. The plan's algorithm names the solver that won. Where L is so long
+    that one step takes seconds and the gap is under LARGE_GAP of the packs already, the heuristic's
+    plan is returned, with a note.
+    """
+    deadline = time.monotonic() + time_limit
+    known = pack_greedy(counts, max_length=max_length, max_per_pack=max_per_pack)
+    size = int(np.count_nonzero(counts)) * max_length
+    if known.gap and size > LARGE_KNAPSACK and known.gap <= LARGE_GAP * known.num_packs:
+        note = f"auto: {known.gap} packs above the token bound; optimal, which takes long here, not tried"
+        return replace(known, notes=(*known.notes, note))
+    return improve(known, counts, deadline)
+
+
+SOLVERS = {
+    "auto": pack_auto,
+    "optimal": pack_optimal,
+    "lpfhp": pack_lpfhp,
+    "spfhp": pack_spfhp,
+    "nnlshp": pack_nnlshp,
+}
+TIMED = ("auto", "optimal")  # those that take a time limit
 
 
 def solve(
     counts: Any,
     max_length: Optional[int] = None,
     max_per_pack: Optional[int] = None,
-    algorithm: str = "lpfhp",
+    algorithm: str = "auto",
+    time_limit: float = TIME_LIMIT,
 ) -> PackingPlan:
     """Finds a plan that packs a histogram of sequence lengths into few packs.
 
     counts        (L+1,) whole numbers: counts[n] sequences have n tokens, counts[0] == 0
     max_length    L, tokens per pack; None: the longest length counted
     max_per_pack  D, sequences per pack; None: no limit
-    algorithm     "spfhp" | "lpfhp" | "nnlshp" (arXiv:2107.02027)
-    Returns a plan that places every sequence exactly once. Raises ValueError on bad input.
+    algorithm     "spfhp" | "lpfhp" | "nnlshp": the paper's (arXiv:2107.02027); "optimal": column
+                  generation, with a lower bound; "auto": the best of these heuristics and "optimal"
+    time_limit    seconds for "auto" and "optimal", > 0; the others end by themselves
+    Returns a plan that places every sequence exactly once; `plan.gap` says how many packs it may be
+    above the best possible. Raises ValueError on bad input.
 
     >>> plan = solve([0, 0, 4, 0, 2], max_length=6, max_per_pack=2)
-    >>> plan.num_packs, plan.packing_factor, plan.token_bound
-    (3, 2.0, 3)
+    >>> plan.num_packs, plan.lower_bound, plan.gap, plan.packing_factor
+    (3, 3, 0, 2.0)
     """
     if algorithm not in SOLVERS:
         raise ValueError(f"algorithm: expected one of {', '.join(SOLVERS)}, found {algorithm!r}")
@@ -36,7 +78,12 @@ def solve(
         max_length = check_at_least_one("max_length", max_length)
     if max_per_pack is not None:
         max_per_pack = check_at_least_one("max_per_pack", max_per_pack)
+    if not isinstance(time_limit, (int, float)) or not time_limit > 0:
+        raise ValueError(f"time_limit: expected seconds > 0, found {time_limit!r}")
     checked = check_counts(counts, max_length)
-    plan = SOLVERS[algorithm](checked, max_length=checked.size - 1, max_per_pack=max_per_pack)
+    options = {"time_limit": time_limit} if algorithm in TIMED else {}
+    plan = SOLVERS[algorithm](
+        checked, max_length=checked.size - 1, max_per_pack=max_per_pack, **options
+    )
     plan.check(checked)
     return plan

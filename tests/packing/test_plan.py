@@ -80,10 +80,10 @@ def test_saved_plan_is_read_again(tmp_path):
         (lambda plan: "", "not JSON"),
         (lambda plan: "[]", "not a packing plan"),
         (lambda plan: json.dumps({**plan, "format": "other"}), "not a packing plan"),
-        (lambda plan: json.dumps({**plan, "version": 99}), "plan version 99, expected 1"),
+        (lambda plan: json.dumps({**plan, "version": 99}), "plan version 99, expected 2"),
         (lambda plan: json.dumps({**plan, "repeats": [7] * len(plan["repeats"])}), "fingerprint"),
         (lambda plan: json.dumps(plan)[:50], "may be truncated"),
-        (lambda plan: json.dumps({"format": "packing-plan", "version": 1}), "plan"),
+        (lambda plan: json.dumps({"format": "packing-plan", "version": 2}), "lacks something"),
     ],
 )
 def test_damaged_plan_is_named(tmp_path, change, message):

@@ -1,0 +1,101 @@
+"""Sequence lengths: checked once, and made to fit a pack by a policy that counts what it touches.
+
+Shape letters: n sequences, P pieces (parts of sequences that are packed as sequences), L tokens per pack.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Dict, Optional
+
+import numpy as np
+import numpy.typing as npt
+
+OVERLONG = ("error", "drop", "truncate", "split")
+Lengths = npt.NDArray[np.integer]
+
+
+def check_lengths(lengths: Any, max_length: Optional[int] = None) -> Lengths:
+    """Checks sequence lengths and returns them as an array: whole numbers >= 1, at most `max_length`.
+
+    lengths (n,) any 1-D array or sequence; integer types are kept, but for uint64
+    Raises ValueError naming the first offending position.
+    """
+    values = np.asarray(lengths)
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"lengths: expected a non-empty 1-D array, found shape {values.shape}")
+    if values.dtype.kind not in "iuf":
+        whole = (int, np.integer)
+        for place, value in enumerate(values.tolist()):
+            if not isinstance(value, whole) or isinstance(value, bool):
+                raise ValueError(f"lengths[{place}]: expected a whole number, found {value!r}")
+        raise ValueError(f"lengths: expected whole numbers below 2^63, found dtype {values.dtype}")
+    if values.dtype.kind == "f":
+        bad = np.flatnonzero(~(np.abs(values) < 2**53) | (values != np.floor(values)))
+        if bad.size:
+            raise ValueError(
+                f"lengths[{bad[0]}]: expected a whole number, found {values[bad[0]]!s}"
+            )
+        values = values.astype(np.int64)
+    longest = np.iinfo(np.int64).max if max_length is None else max_length
+    if int(values.min()) < 1 or int(values.max()) > longest:
+        bad = int(np.flatnonzero((values < 1) | (values > longest))[0])
+        expected = "at least 1 token" if max_length is None else f"1..{max_length} tokens"
+        raise ValueError(f"lengths[{bad}]: expected {expected}, found {values[bad]}")
+    if values.dtype == np.uint64:
+        return values.astype(np.int64)  # numpy before 2 does not count unsigned 64-bit integers
+    return values
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Lengths of which none is over L, and how they came about.
+
+    lengths  (P,) tokens in 1..L, what is packed
+    ids      (P,) int64: the sequence each piece belongs to; None: piece i is sequence i
+    starts   (P,) int64: first token of the piece within its sequence; None: all 0
+    dropped  (k,) int64 ids of the sequences that were left out
+    report   policy, and the sequences and tokens it touched
+    """
+
+    lengths: Lengths
+    ids: Optional[npt.NDArray[np.int64]]
+    starts: Optional[npt.NDArray[np.int64]]
+    dropped: npt.NDArray[np.int64]
+    report: Dict[str, Any]
+
+
+def fit_lengths(lengths: Any, max_length: int, overlong: str = "error") -> Fitted:
+    """Applies the policy for sequences longer than `max_length` L.
+
+    overlong  "error": refuse; "drop": leave them out; "truncate": keep the first L tokens; "split":
+              cut into pieces of L tokens and a rest
+    Raises ValueError naming the first sequence that is too long, or when none is left.
+    """
+    if overlong not in OVERLONG:
+        raise ValueError(f"overlong: expected one of {', '.join(OVERLONG)}, found {overlong!r}")
+    values = check_lengths(lengths, max_length if overlong == "error" else None)
+    none = np.zeros(0, dtype=np.int64)
+    report = {"policy": overlong, "sequences": 0, "tokens": 0, "tokens_lost": 0, "pieces": 0}
+    if int(values.max()) <= max_length:
+        return Fitted(values, None, None, none, report)
+    over = np.flatnonzero(values > max_length)
+    touched = [int(n) for n in values[over]]  # Python's integers: their sum may pass 64 bits
+    report.update(sequences=over.size, tokens=sum(touched))
+    if overlong == "drop":
+        if over.size == values.size:
+            raise ValueError(f"lengths: all {over.size} sequences are over {max_length} tokens")
+        report.update(tokens_lost=sum(touched))
+        kept = np.flatnonzero(values <= max_length)
+        return Fitted(values[kept], kept, None, over, report)
+    if overlong == "truncate":
+        report.update(tokens_lost=sum(touched) - over.size * max_length)
+        cut = np.minimum(values, np.array(max_length).astype(values.dtype))
+        return Fitted(cut, None, None, none, report)
+    whole = values.astype(np.int64)
+    pieces = -(-whole // max_length)
+    report.update(pieces=int(pieces[over].sum()))
+    ids = np.repeat(np.arange(values.size), pieces)
+    first = np.cumsum(pieces) - pieces
+    starts = (np.arange(ids.size) - first[ids]) * max_length
+    return Fitted(np.minimum(whole[ids] - starts, max_length), ids, starts, none, report)
