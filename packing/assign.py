@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from packing.lengths import Lengths, check_lengths
 if TYPE_CHECKING:
     from packing.plan import PackingPlan
 
-BLOCK = 1 << 16  # items sorted or shuffled at once: they stay in the processor's cache
+BLOCK = 1 << 17  # items sorted or shuffled at once: they stay in the processor's cache
 
 Ids = npt.NDArray[np.int64]
 
@@ -96,72 +96,66 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
 
 
 def _deal(
-    plan: PackingPlan, by_length: Ids, first: Ids, rng: np.random.Generator
+    plan: PackingPlan, by_length: npt.NDArray[np.integer], first: Ids, rng: np.random.Generator
 ) -> Tuple[Ids, Ids]:
-    """Offsets (N+1,) and ids (n,) of shuffled packs; sequences of length l begin at first[l]."""
+    """Offsets (N+1,) and ids (n,) of shuffled packs; sequences of length l begin at first[l].
+
+    The packs are numbered strategy by strategy. Block b takes every B-th of them from b on, an even
+    sample of all, and shuffles it: as random as one shuffle of all to whoever reads a few blocks, and
+    quicker, since a block stays in the cache.
+    """
     order = np.argsort(-plan.sizes, kind="stable")  # strategies with more slots come first
     sizes, repeats = plan.sizes[order], plan.repeats[order]
-    small = np.min_scalar_type(plan.depth)
-    positions = _spread(plan.num_packs, rng)
-    size_of_pack = np.empty(positions.size, dtype=small)
-    size_of_pack[positions] = np.repeat(sizes.astype(small), repeats)
-    offsets = np.zeros(positions.size + 1, dtype=np.int64)
-    np.cumsum(size_of_pack, out=offsets[1:])
-    del size_of_pack
-    starts = offsets[positions]
-    del positions
-    num_packs = np.cumsum(repeats)
+    ends = np.cumsum(repeats)
+    columns = _columns(plan, order, ends - repeats, first)
+    offsets = np.zeros(plan.num_packs + 1, dtype=np.int64)
     ids = np.empty(by_length.size, dtype=np.int64)
-    used = first.copy()
-    for slot in range(plan.depth):
-        having = int(np.searchsorted(-sizes, -slot))  # strategies with a slot of this number
-        lengths = plan.slots[plan.offsets[order[:having]] + slot]
-        begin = _take(lengths, repeats[:having], used)
-        end = begin + repeats[:having]
-        runs = [by_length[a:b] for a, b in zip(begin.tolist(), end.tolist())]
-        last = int(num_packs[having - 1])
-        if slot:
-            starts = starts[:last]
-            starts += 1
-        ids[starts] = np.concatenate(runs)
+    blocks = -(-plan.num_packs // BLOCK)
+    begin = 0
+    for block in rng.permutation(blocks).tolist():
+        taken = np.arange(block, plan.num_packs, blocks)
+        numbers = np.diff(np.searchsorted(taken, ends), prepend=0)  # packs of each strategy
+        place = rng.permutation(taken.size)
+        block_offsets = offsets[begin : begin + taken.size + 1]
+        block_offsets[1:][place] = np.repeat(sizes, numbers)
+        np.cumsum(block_offsets, out=block_offsets)
+        starts = block_offsets[place]
+        for slot, column in enumerate(columns):
+            sources = np.repeat(column, numbers[: column.size])
+            sources += taken[: sources.size]
+            ids[starts[: sources.size] + slot] = by_length[sources]
+        begin += taken.size
     return offsets, ids
 
 
-def _take(lengths: npt.NDArray[np.int32], numbers: Ids, used: Ids) -> Ids:
-    """Where runs of `numbers` sequences of these lengths begin, one after another; moves `used` on."""
-    order = np.argsort(lengths, kind="stable")
-    lengths, numbers = lengths[order], numbers[order]
-    before = np.cumsum(numbers) - numbers
-    new = np.flatnonzero(np.diff(lengths, prepend=-1))
-    before -= np.repeat(before[new], np.diff(np.append(new, lengths.size)))
-    begin = np.empty_like(before)
-    begin[order] = used[lengths] + before
-    np.add.at(used, lengths, numbers)
-    return begin
+def _columns(plan: PackingPlan, order: Ids, first_pack: Ids, first: Ids) -> List[Ids]:
+    """For each slot number: where in the order of lengths pack p of a strategy finds its id, less p.
 
-
-def _spread(number: int, rng: np.random.Generator) -> npt.NDArray[np.integer]:
-    """A random order of 0..number-1 without trend: (number,) positions.
-
-    Block b holds every B-th number from b on, so each block is an even sample, and is shuffled by
-    itself: as random as one shuffle of all to whoever reads a few blocks, and several times quicker,
-    since a block stays in the cache.
+    order (S,) strategies, most slots first; first_pack (S,) number of the first pack of each;
+    first (L+1,) where sequences of each length begin. One array for each of D slots, over the strategies
+    that have it. The sequences of one length go to the strategies that hold it one after another.
     """
-    kind = np.int32 if number < 2**31 else np.int64
-    positions = np.empty(number, dtype=kind)
-    blocks = -(-number // BLOCK)
-    start = 0
-    for block in rng.permutation(blocks).tolist():
-        place = positions[block::blocks]
-        shuffled = np.arange(start, start + place.size, dtype=kind)
-        rng.shuffle(shuffled)
-        place[:] = shuffled
-        start += place.size
-    return positions
+    sizes = plan.sizes[order]
+    slot = np.arange(plan.slots.size) - np.repeat(plan.offsets[:-1], plan.sizes)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(order.size)
+    strategy = np.repeat(rank, plan.sizes)
+    by_slot = np.lexsort((strategy, slot))  # slot 0 of all strategies, slot 1 of those that have it...
+    lengths, strategy = plan.slots[by_slot], strategy[by_slot]
+    numbers = plan.repeats[order][strategy]
+    by_length = np.argsort(lengths, kind="stable")
+    before = np.cumsum(numbers[by_length]) - numbers[by_length]
+    new = np.flatnonzero(np.diff(lengths[by_length], prepend=-1))
+    before -= np.repeat(before[new], np.diff(np.append(new, lengths.size)))
+    source = np.empty_like(before)
+    source[by_length] = first[lengths[by_length]] + before
+    source -= first_pack[strategy]
+    having = np.searchsorted(-sizes, -np.arange(plan.depth))
+    return np.split(source, np.cumsum(having)[:-1])
 
 
-def _sort_by_length(values: Lengths, counts: Ids) -> Ids:
-    """Ids in order of length, those of one length ascending: a stable sort (n,) int64.
+def _sort_by_length(values: Lengths, counts: Ids) -> npt.NDArray[np.integer]:
+    """Ids in order of length, those of one length ascending: a stable sort (n,).
 
     Counting sort by blocks: numpy sorts 16-bit integers by radix, and a block fits the cache.
     """
@@ -172,7 +166,7 @@ def _sort_by_length(values: Lengths, counts: Ids) -> Ids:
     rank[present] = np.arange(present.size)
     step = max(BLOCK, 16 * present.size)
     used = np.cumsum(counts[present]) - counts[present]  # places taken of each length
-    ids = np.empty(values.size, dtype=np.int64)
+    ids = np.empty(values.size, dtype=np.int32 if values.size < 2**31 else np.int64)
     for start in range(0, values.size, step):
         keys = rank[values[start : start + step]]
         number = np.bincount(keys, minlength=present.size)
