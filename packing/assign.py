@@ -77,6 +77,8 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
     The same seed gives the same assignment. Raises ValueError naming the first length whose count
     differs. Cost: a few passes over n integers; about 40 bytes for each sequence.
     """
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed: expected a whole number >= 0, found {seed!r}")
     values = check_lengths(lengths, plan.max_length)
     counts = count_lengths(values, plan.max_length)
     planned = plan.histogram()

@@ -8,14 +8,16 @@ the emptiest pack that has room, LPFHP to the fullest (best fit decreasing).
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
 
 from packing.histogram import Counts
 from packing.plan import PackingPlan, plan_from_rows
 
-Open = Tuple[Tuple[int, ...], int]  # the lengths in a pack so far, and how many packs are like it
+# What is in a pack: (what was there before, length, copies); None = nothing. Adding to it copies nothing.
+Content = Optional[Tuple[Any, int, int]]
+Open = Tuple[Content, int, int]  # content, sequences in it, and how many packs are like it
 
 
 class _OpenPacks:
@@ -27,14 +29,14 @@ class _OpenPacks:
         self.by_room: Dict[int, List[Open]] = {}
         self.closed: List[Open] = []
 
-    def add(self, lengths: Tuple[int, ...], number: int, room: int) -> None:
-        if room == 0 or len(lengths) == self.max_per_pack:
-            self.closed.append((lengths, number))
+    def add(self, content: Content, depth: int, number: int, room: int) -> None:
+        if room == 0 or depth == self.max_per_pack:
+            self.closed.append((content, depth, number))
             return
         if room not in self.by_room:
             insort(self.rooms, room)
             self.by_room[room] = []
-        self.by_room[room].append((lengths, number))
+        self.by_room[room].append((content, depth, number))
 
     def take(self, room: int) -> Open:
         group = self.by_room[room]
@@ -44,8 +46,22 @@ class _OpenPacks:
             self.rooms.pop(bisect_left(self.rooms, room))
         return taken
 
-    def all(self) -> List[Open]:
-        return self.closed + [pack for room in self.rooms for pack in self.by_room[room]]
+    def plan(self, max_length: int, max_per_pack: Optional[int], algorithm: str) -> PackingPlan:
+        packs = self.closed + [pack for room in self.rooms for pack in self.by_room[room]]
+        return plan_from_rows(
+            ((_lengths(content), number) for content, _, number in packs),
+            max_length=max_length,
+            max_per_pack=max_per_pack,
+            algorithm=algorithm,
+        )
+
+
+def _lengths(content: Content) -> Tuple[int, ...]:
+    lengths: List[int] = []
+    while content is not None:
+        content, length, copies = content
+        lengths += [length] * copies
+    return tuple(lengths)
 
 
 def pack_spfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) -> PackingPlan:
@@ -64,17 +80,18 @@ def pack_spfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) 
         while left:
             if not packs.rooms or packs.rooms[-1] < length:
                 copies = min(max_length // length, limit, left)
-                packs.add((length,) * copies, left // copies, max_length - copies * length)
+                room = max_length - copies * length
+                packs.add((None, length, copies), copies, left // copies, room)
                 left %= copies
                 continue
             room = packs.rooms[-1]
-            lengths, number = packs.take(room)
+            content, depth, number = packs.take(room)
             used = min(number, left)
             if number > used:
-                packs.add(lengths, number - used, room)
-            packs.add((*lengths, length), used, room - length)
+                packs.add(content, depth, number - used, room)
+            packs.add((content, length, 1), depth + 1, used, room - length)
             left -= used
-    return _finish(packs, max_length, max_per_pack, "spfhp")
+    return packs.plan(max_length, max_per_pack, "spfhp")
 
 
 def pack_lpfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) -> PackingPlan:
@@ -92,30 +109,22 @@ def pack_lpfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) 
             at = bisect_left(packs.rooms, length)
             if at < len(packs.rooms):
                 room = packs.rooms[at]
-                lengths, number = packs.take(room)
+                content, depth, number = packs.take(room)
             else:
-                room, lengths, number = max_length, (), left
-            copies = min(room // length, limit - len(lengths), left)
+                room, content, depth, number = max_length, None, 0, left
+            copies = min(room // length, limit - depth, left)
             used = min(number, left // copies)
-            if number > used and lengths:
-                packs.add(lengths, number - used, room)
-            packs.add(lengths + (length,) * copies, used, room - copies * length)
+            if number > used and depth:
+                packs.add(content, depth, number - used, room)
+            packs.add((content, length, copies), depth + copies, used, room - copies * length)
             left -= used * copies
-    return _finish(packs, max_length, max_per_pack, "lpfhp")
+    return packs.plan(max_length, max_per_pack, "lpfhp")
 
 
 def pack_greedy(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) -> PackingPlan:
-    """The better of the two: LPFHP, unless SPFHP needs fewer packs."""
-    plans = (
-        pack(counts, max_length=max_length, max_per_pack=max_per_pack)
-        for pack in (pack_lpfhp, pack_spfhp)
-    )
-    return min(plans, key=lambda plan: plan.num_packs)
-
-
-def _finish(
-    packs: _OpenPacks, max_length: int, max_per_pack: Optional[int], algorithm: str
-) -> PackingPlan:
-    return plan_from_rows(
-        packs.all(), max_length=max_length, max_per_pack=max_per_pack, algorithm=algorithm
-    )
+    """LPFHP, unless that is above the token bound and SPFHP needs fewer packs."""
+    fullest = pack_lpfhp(counts, max_length=max_length, max_per_pack=max_per_pack)
+    if not fullest.gap:
+        return fullest
+    shortest = pack_spfhp(counts, max_length=max_length, max_per_pack=max_per_pack)
+    return shortest if shortest.num_packs < fullest.num_packs else fullest

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packing.files import whole_file
-from packing.lengths import check_lengths
+from packing.lengths import check_lengths, whole_numbers
 
 Counts = npt.NDArray[np.int64]
 MAX_TOKENS = 2**24  # in one sequence or pack; far above any context, and a table of it fits memory
@@ -27,15 +27,7 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
     max_length  L; shorter histograms are filled up with zeros. None: the longest length counted
     Raises ValueError naming the first offending position.
     """
-    values = np.asarray(counts)
-    if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"counts: expected a 1-D histogram, found shape {values.shape}")
-    if values.dtype.kind not in "iuf":
-        raise ValueError(f"counts: expected whole numbers, found dtype {values.dtype}")
-    if values.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(values) | (values != np.floor(values)))
-        if bad.size:
-            raise ValueError(f"counts[{bad[0]}]: expected a whole number, found {values[bad[0]]}")
+    values = whole_numbers("counts", counts)
     bad = np.flatnonzero(values < 0)
     if bad.size:
         raise ValueError(f"counts[{bad[0]}]: expected a count >= 0, found {values[bad[0]]}")

@@ -15,28 +15,40 @@ OVERLONG = ("error", "drop", "truncate", "split")
 Lengths = npt.NDArray[np.integer]
 
 
+def whole_numbers(name: str, numbers: Any) -> npt.NDArray[np.integer]:
+    """`numbers` as a 1-D array that is not empty, of an integer type; it is kept where it was one.
+
+    Raises ValueError naming the first position that holds something else, as `name[position]`.
+    """
+    try:
+        values = np.asarray(numbers)
+    except ValueError:  # rows of unequal length
+        raise ValueError(f"{name}: expected a 1-D array of whole numbers") from None
+    if values.ndim != 1 or values.size == 0:
+        raise ValueError(f"{name}: expected a 1-D array that is not empty, found {values.shape}")
+    if values.dtype.kind in "iu":
+        return values
+    if values.dtype.kind == "f":
+        bad = np.flatnonzero(~(np.abs(values) <= 2**53) | (values != np.floor(values)))
+        if bad.size:
+            found = values[bad[0]]
+            raise ValueError(f"{name}[{bad[0]}]: expected a whole number, found {found!s}")
+        return values.astype(np.int64)
+    for place, value in enumerate(np.asarray(numbers, dtype=object).tolist()):
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise ValueError(f"{name}[{place}]: expected a whole number, found {value!r}")
+        if abs(value) >= 2**63:
+            raise ValueError(f"{name}[{place}]: expected a number below 2^63, found {value}")
+    return values.astype(np.int64)
+
+
 def check_lengths(lengths: Any, max_length: Optional[int] = None) -> Lengths:
     """Checks sequence lengths and returns them as an array: whole numbers >= 1, at most `max_length`.
 
     lengths (n,) any 1-D array or sequence; integer types are kept, but for uint64
     Raises ValueError naming the first offending position.
     """
-    values = np.asarray(lengths)
-    if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"lengths: expected a non-empty 1-D array, found shape {values.shape}")
-    if values.dtype.kind not in "iuf":
-        whole = (int, np.integer)
-        for place, value in enumerate(values.tolist()):
-            if not isinstance(value, whole) or isinstance(value, bool):
-                raise ValueError(f"lengths[{place}]: expected a whole number, found {value!r}")
-        raise ValueError(f"lengths: expected whole numbers below 2^63, found dtype {values.dtype}")
-    if values.dtype.kind == "f":
-        bad = np.flatnonzero(~(np.abs(values) < 2**53) | (values != np.floor(values)))
-        if bad.size:
-            raise ValueError(
-                f"lengths[{bad[0]}]: expected a whole number, found {values[bad[0]]!s}"
-            )
-        values = values.astype(np.int64)
+    values = whole_numbers("lengths", lengths)
     longest = np.iinfo(np.int64).max if max_length is None else max_length
     if int(values.min()) < 1 or int(values.max()) > longest:
         bad = int(np.flatnonzero((values < 1) | (values > longest))[0])
