@@ -75,13 +75,13 @@ def published_plan() -> Optional[Dict[str, float]]:
     found = [folder / HISTOGRAM for folder in folders if (folder / HISTOGRAM).is_file()]
     if not found:
         return None
-    plan = solve(read_histogram(found[0]), max_length=512, algorithm="lpfhp")
+    plan = solve(read_histogram(found[0]), max_length=512)
     return {
         "sequences": plan.num_sequences,
         "packs": plan.num_packs,
         "packing_factor": plan.packing_factor,
         "efficiency": plan.efficiency,
-        "token_bound": plan.token_bound,
+        "lower_bound": plan.lower_bound,
     }
 
 
@@ -107,7 +107,7 @@ def describe(summary: Dict[str, Any]) -> Dict[str, str]:
         "packs": f"{summary['packs']:,}",
         "packing factor": f"{summary['packing_factor']:.3f}",
         "efficiency": f"{summary['efficiency']:.2%}",
-        "token bound": f"{summary['token_bound']:,}",
+        "lower bound": f"{summary['lower_bound']:,}",
     }
     if "steps" in summary:
         validation = summary["validation"]

@@ -100,7 +100,7 @@ def summarize(
         raise ValueError(f"{run_dir / METRICS_FILE}: no metrics there; --overwrite starts anew")
     tail = lines[-max(5, len(lines) // 10) :]
     packed = dataset.manifest["splits"][dataset.packed.split]
-    data = ("sequences", "tokens", "packs", "packing_factor", "efficiency", "token_bound")
+    data = ("sequences", "tokens", "packs", "packing_factor", "efficiency", "lower_bound")
     return {
         "max_length": dataset.info.max_length,
         **{name: packed[name] for name in data},

@@ -103,7 +103,7 @@ def _print_manifest(manifest: Dict[str, Any], folder: str, as_json: bool) -> Non
         print(
             f"{split:<11}{packed['documents']:>9,} documents {packed['sequences']:>9,} sequences "
             f"{packed['packs']:>9,} packs   packing factor {packed['packing_factor']:.3f}   "
-            f"efficiency {packed['efficiency']:.2%}   token bound {packed['token_bound']:,}"
+            f"efficiency {packed['efficiency']:.2%}   lower bound {packed['lower_bound']:,}"
         )
         for note in packed["notes"]:
             print(f"           note: {note}")

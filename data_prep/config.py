@@ -82,12 +82,12 @@ class PackConfig:
     """How examples become packs and packs become shards.
 
     Args:
-        algorithm: spfhp, lpfhp or nnlshp
+        algorithm: auto (the best of those that follow but nnlshp), optimal, lpfhp, spfhp or nnlshp
         max_per_pack: most sequences in a pack; empty: no limit
         packs_per_shard: most packs in one HDF5 file
     """
 
-    algorithm: str = "lpfhp"
+    algorithm: str = "auto"
     max_per_pack: Optional[int] = 8
     packs_per_shard: int = 65536
 
@@ -99,6 +99,12 @@ class PackConfig:
             self.max_per_pack is None or self.max_per_pack >= 1,
             "pack.max_per_pack",
             "at least 1 sequence, or nothing for no limit",
+            self.max_per_pack,
+        )
+        _check(
+            self.algorithm != "nnlshp" or self.max_per_pack is not None,
+            "pack.max_per_pack",
+            "a limit, since algorithm nnlshp needs one",
             self.max_per_pack,
         )
         _check(

@@ -65,18 +65,7 @@ def plan_stage(
 
 
 def plan_summary(plan: PackingPlan) -> Dict[str, Any]:
-    return {
-        "algorithm": plan.algorithm,
-        "sequences": plan.num_sequences,
-        "tokens": plan.num_tokens,
-        "packs": plan.num_packs,
-        "depth": plan.depth,
-        "efficiency": plan.efficiency,
-        "packing_factor": plan.packing_factor,
-        "token_bound": plan.token_bound,
-        "plan_fingerprint": plan.fingerprint,
-        "notes": list(plan.notes),
-    }
+    return {**plan.summary(), "depth": plan.depth, "plan_fingerprint": plan.fingerprint}
 
 
 @dataclass(frozen=True)

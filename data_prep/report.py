@@ -49,7 +49,7 @@ def data_section(folder: Path) -> str:
     """One data folder: a table of its splits and two figures of its train split."""
     manifest = read_manifest(folder)
     header = (
-        "split", "documents", "sequences", "packs", "token bound", "packing factor", "efficiency",
+        "split", "documents", "sequences", "packs", "lower bound", "packing factor", "efficiency",
         "unpacked padding",
     )  # fmt: skip
     rows = []
@@ -61,7 +61,7 @@ def data_section(folder: Path) -> str:
                 f"{packed['documents']:,}",
                 f"{packed['sequences']:,}",
                 f"{packed['packs']:,}",
-                f"{packed['token_bound']:,}",
+                f"{packed['lower_bound']:,}",
                 f"{packed['packing_factor']:.3f}",
                 f"{packed['efficiency']:.2%}",
                 f"{unpacked:.2%}",

@@ -106,7 +106,7 @@ def write_folder(
             "packs": packs,
             "packing_factor": sequences / packs,
             "efficiency": tokens / packs / info.max_length,
-            "token_bound": -(-tokens // info.max_length),
+            "lower_bound": -(-tokens // info.max_length),
         }
     manifest = {
         "format": DATA_FORMAT,
