@@ -75,7 +75,7 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
 
     lengths (n,) tokens in 1..L; they must have exactly the plan's histogram
     The same seed gives the same assignment. Raises ValueError naming the first length whose count
-    differs. Cost: a few passes over n integers; about 40 bytes for each sequence.
+    differs. Cost: a few passes over n integers; at most 24 bytes for each sequence.
     """
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"seed: expected a whole number >= 0, found {seed!r}")
@@ -142,7 +142,9 @@ def _columns(plan: PackingPlan, order: Ids, first_pack: Ids, first: Ids) -> List
     rank = np.empty_like(order)
     rank[order] = np.arange(order.size)
     strategy = np.repeat(rank, plan.sizes)
-    by_slot = np.lexsort((strategy, slot))  # slot 0 of all strategies, slot 1 of those that have it...
+    by_slot = np.lexsort(
+        (strategy, slot)
+    )  # slot 0 of all strategies, slot 1 of those that have it...
     lengths, strategy = plan.slots[by_slot], strategy[by_slot]
     numbers = plan.repeats[order][strategy]
     by_length = np.argsort(lengths, kind="stable")

@@ -16,6 +16,7 @@ BLOCK = 1 << 14  # table entries compared at once: they stay in the processor's 
 
 Values = npt.NDArray[np.int64]
 Packs = Tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]  # offsets (K+1,), items
+MOST_ENTRIES = 1 << 27  # of all tables together: 1 GiB
 
 
 class OutOfTime(Exception):
@@ -60,6 +61,8 @@ class Knapsack:
         else:
             self.tables = [np.zeros(self.max_length + 1, dtype=np.int64)]
             for _ in range(self.depth - 1):
+                if (len(self.tables) + 1) * (self.max_length + 1) > MOST_ENTRIES:
+                    raise OutOfTime("its tables would not fit memory")
                 self.tables.append(self._one_more(self.tables[-1]))
                 if np.array_equal(self.tables[-1], self.tables[-2]):
                     self.tables.pop()  # one more sequence helps nowhere, nor do two

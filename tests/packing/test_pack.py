@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -80,6 +81,17 @@ def test_who_shares_a_pack_does_not_follow_input_order():
     pairs = packed.ids[packed.offsets[:-1][np.diff(packed.offsets) == 2][:, None] + [0, 1]]
     assert len(pairs) > 40_000
     assert abs(np.corrcoef(pairs.T)[0, 1]) < 0.03
+
+
+def test_memory_is_bounded_by_the_sequences():
+    lengths = np.random.default_rng(4).integers(1, 513, 1_000_000).astype(np.uint16)
+    tracemalloc.start()
+    try:
+        pack(lengths, 512, algorithm="lpfhp")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 24 * lengths.size
 
 
 @pytest.mark.parametrize("most", [70_000, 100_000])
