@@ -63,7 +63,7 @@ def _split(runs: List[Runs], repeats: int) -> Rows:
     """Packs of one strategy: `runs` says for each slot which lengths it holds in how many packs."""
     if all(len(run) == 1 and run[0][1] == repeats for run in runs):
         return [(tuple(run[0][0] for run in runs), repeats)]
-    ends = [np.cumsum([number for _, number in run]) for run in runs]
+    ends = [np.cumsum([number for _, number in run], dtype=np.int64) for run in runs]
     borders = np.unique(np.concatenate([*ends, [repeats]])).tolist()
     rows: Rows = []
     start = 0

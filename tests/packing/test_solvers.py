@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from packing import SOLVERS, solve
 from packing.histogram import count_lengths, num_tokens, read_histogram
-from packing.nnlshp import count_strategies, full_strategies, pack_nnlshp, solve_mix
 from tests.strategies import histograms
 
 
@@ -109,8 +108,6 @@ def test_lengths_of_all_kinds(algorithm, max_length):
         ("lpfhp", 12, 8_149_619),
         ("spfhp", None, 8_166_708),
         ("lpfhp", None, 8_138_483),
-        ("nnlshp", 2, 10_099_081),
-        ("nnlshp", 3, 8_155_059),
     ],
 )
 def test_published_wikipedia_histogram(algorithm, depth, packs, published):
@@ -119,60 +116,6 @@ def test_published_wikipedia_histogram(algorithm, depth, packs, published):
     assert plan.num_sequences == 16_279_552
     assert plan.num_tokens == 4_164_796_173
     assert plan.num_packs <= packs
-
-
-def test_published_squad_histogram(published):
-    counts = read_histogram(published("histograms/squad_384.csv"))
-    assert solve(counts, 384, 3, "nnlshp").num_packs <= solve(counts, 384, 3, "lpfhp").num_packs
-
-
-@pytest.mark.parametrize("max_length", range(1, 14))
-def test_full_strategies_are_all_partitions(max_length):
-    for depth in range(1, max_length + 1):
-        table = full_strategies(max_length, depth)
-        assert (table.sum(axis=1) == max_length).all()
-        assert (np.diff(table, axis=1) <= 0).all()
-        assert len({tuple(row) for row in table.tolist()}) == len(table)
-        assert len(table) == count_strategies(max_length, depth)
-
-
-def test_the_papers_number_of_strategies():
-    assert len(full_strategies(512, 3)) == 22_102
-
-
-@given(histogram=histograms(max_length=20), depth=st.integers(1, 3))
-def test_growing_columns_find_the_optimum_of_the_full_matrix(histogram, depth):
-    from scipy.optimize import nnls
-
-    counts, max_length = histogram
-    strategies = full_strategies(max_length, depth)
-    weights = np.r_[0.0, np.where(np.arange(1, max_length + 1) < 8, 0.09, 1.0)]
-    matrix = np.zeros((max_length + 1, len(strategies)))
-    np.add.at(matrix, (strategies, np.arange(len(strategies))[:, None]), 1.0)
-    _, dense = nnls(weights[:, None] * matrix, weights * counts, maxiter=10_000)
-    mix = solve_mix(strategies, counts)
-    found = np.linalg.norm(weights * (matrix @ mix - counts))
-    assert found == pytest.approx(dense, abs=1e-3 * counts.max())
-
-
-def test_nnlshp_falls_back_when_nnls_fails(monkeypatch):
-    def fails(*_, **__):
-        raise RuntimeError("too many iterations")
-
-    monkeypatch.setattr("packing.nnlshp.nnls", fails)
-    counts = np.array([0, 3, 2, 5])
-    plan = pack_nnlshp(counts, max_length=3, max_per_pack=2)
-    assert plan.algorithm == "lpfhp"
-    assert "did not converge" in plan.notes[0]
-    assert np.array_equal(plan.histogram(), counts)
-
-
-def test_nnlshp_refuses_what_would_not_fit():
-    counts = np.r_[0, np.ones(8192, dtype=int)]
-    with pytest.raises(ValueError, match="use lpfhp"):
-        solve(counts, 8192, 4, "nnlshp")
-    with pytest.raises(ValueError, match="needs a limit"):
-        solve(counts, 8192, None, "nnlshp")
 
 
 @pytest.mark.parametrize(
