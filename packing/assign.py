@@ -35,17 +35,17 @@ class Assignment:
     plan     the plan that was applied
     report   counts, lower bound and gap, and what was done to sequences over L; plain JSON values
     dropped  ids of the sequences left out for being over L
-    starts   (n,) int64, only where sequences were split: first token of the piece within its sequence
-    lengths  (n,) int64, only where sequences were split: tokens of the piece
+    starts   (n,) int64, only where the policy is "split": first token of the piece within its sequence
+    lengths  (n,) integers, only where the policy is "split": tokens of the piece
     """
 
     offsets: Ids
     ids: Ids
     plan: PackingPlan
-    report: Dict[str, Any] = field(default_factory=dict)
+    report: Dict[str, Any]
     dropped: Ids = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     starts: Optional[Ids] = None
-    lengths: Optional[Ids] = None
+    lengths: Optional[Lengths] = None
 
     @property
     def num_packs(self) -> int:
@@ -94,7 +94,8 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
     # a pack holds at most one sequence over L/2: with the others in random order, so are the packs
     for length in np.flatnonzero(counts[: plan.max_length // 2 + 1]).tolist():
         rng.shuffle(by_length[ends[length] - counts[length] : ends[length]])
-    return Assignment(*_deal(plan, by_length, ends - counts, rng), plan)
+    offsets, ids = _deal(plan, by_length, ends - counts, rng)
+    return Assignment(offsets, ids, plan, {**plan.summary(), "seed": int(seed)})
 
 
 def _deal(

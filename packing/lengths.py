@@ -65,7 +65,7 @@ class Fitted:
 
     lengths  (P,) tokens in 1..L, what is packed
     ids      (P,) int64: the sequence each piece belongs to; None: piece i is sequence i
-    starts   (P,) int64: first token of the piece within its sequence; None: all 0
+    starts   (P,) int64, only with "split": first token of the piece within its sequence
     dropped  (k,) int64 ids of the sequences that were left out
     report   policy, and the sequences and tokens it touched
     """
@@ -90,7 +90,8 @@ def fit_lengths(lengths: Any, max_length: int, overlong: str = "error") -> Fitte
     none = np.zeros(0, dtype=np.int64)
     report = {"policy": overlong, "sequences": 0, "tokens": 0, "tokens_lost": 0, "pieces": 0}
     if int(values.max()) <= max_length:
-        return Fitted(values, None, None, none, report)
+        starts = np.zeros(values.size, dtype=np.int64) if overlong == "split" else None
+        return Fitted(values, None, starts, none, report)
     over = np.flatnonzero(values > max_length)
     touched = [int(n) for n in values[over]]  # Python's integers: their sum may pass 64 bits
     report.update(sequences=over.size, tokens=sum(touched))

@@ -45,7 +45,7 @@ def pack(
     counts = count_lengths(fitted.lengths, max_length)
     plan = solve(counts, max_length, max_per_pack, algorithm, time_limit)
     assigned = plan.assign(fitted.lengths, seed)
-    report = {**plan.summary(), "seed": seed, "overlong": fitted.report}
+    report = {**assigned.report, "overlong": fitted.report}
     ids, starts, piece_lengths = assigned.ids, None, None
     if fitted.starts is not None:
         starts, piece_lengths = fitted.starts[ids], fitted.lengths[ids]

@@ -118,9 +118,7 @@ def test_sequences_that_are_too_long(lengths, overlong, depth):
     if overlong == "split":
         assert touched["tokens_lost"] == 0
         covered = [np.zeros(n, dtype=int) for n in lengths]
-        starts = packed.starts if packed.starts is not None else np.zeros(len(lengths), dtype=int)
-        sizes = packed.lengths if packed.lengths is not None else values[packed.ids]
-        for which, start, size in zip(packed.ids, starts, sizes):
+        for which, start, size in zip(packed.ids, packed.starts, packed.lengths):
             assert 1 <= size <= 10
             assert start + size <= lengths[which]
             covered[which][start : start + size] += 1

@@ -92,11 +92,17 @@ def test_never_below_brute_force(algorithm, lengths, depth):
 
 
 @pytest.mark.parametrize("max_length", [1, 2, 7, 127, 384, 511, 512, 513])
+@pytest.mark.parametrize("depth", [1, 2, 3, 1000, None])
 @pytest.mark.parametrize("algorithm", sorted(SOLVERS))
-def test_lengths_of_all_kinds(algorithm, max_length):
+def test_lengths_of_all_kinds(algorithm, max_length, depth):
     counts = np.r_[0, np.random.default_rng(max_length).integers(0, 50, max_length - 1), 3]
-    plan = solve(counts, max_length, 2, algorithm)
+    if algorithm == "nnlshp" and (depth is None or (depth > 3 and max_length > 50)):
+        with pytest.raises(ValueError, match="use lpfhp or optimal"):
+            solve(counts, max_length, depth, algorithm)
+        return
+    plan = solve(counts, max_length, depth, algorithm)
     assert np.array_equal(plan.histogram(), counts)
+    assert plan.lower_bound <= plan.num_packs
 
 
 @pytest.mark.parametrize(
