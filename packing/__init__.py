@@ -9,9 +9,10 @@
 """
 
 from packing.assign import Assignment
+from packing.online import OnlinePacker
 from packing.pack import pack
 from packing.plan import PackingPlan
 from packing.solve import SOLVERS, solve
 from packing.version import __version__
 
-__all__ = ["SOLVERS", "Assignment", "PackingPlan", "__version__", "pack", "solve"]
+__all__ = ["SOLVERS", "Assignment", "OnlinePacker", "PackingPlan", "__version__", "pack", "solve"]
