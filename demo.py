@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Tuple
 
 from bert_ipu.metrics import read_metrics
-from data_prep.report import data_section, figure, new_axes, table, write_page
+from data_prep.report import data_section
 from packing import cli, solve
 from packing.files import read_json
 from packing.histogram import read_histogram
+from packing.page import figure, new_axes, table, write_page
 
 ROOT = Path(__file__).resolve().parent
 OUT = Path("out")

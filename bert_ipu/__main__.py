@@ -15,7 +15,7 @@ try:
     from bert_ipu.huggingface import export_folder
     from bert_ipu.train import evaluate, train
 except ModuleNotFoundError as error:
-    sys.exit(cli.missing_library("bert_ipu", "train", error))
+    sys.exit("bert_ipu: error: " + cli.missing_library("train", error))
 
 
 def add_train(parser: cli.Parser) -> Callable[[Any], None]:

@@ -15,7 +15,7 @@ try:
     from data_prep.report import write_report
     from data_prep.verify import Mismatch, verify
 except ModuleNotFoundError as error:
-    sys.exit(cli.missing_library("data_prep", "data,plot", error))
+    sys.exit("data_prep: error: " + cli.missing_library("data,plot", error))
 
 
 def add_run(parser: cli.Parser) -> Callable[[Any], None]:

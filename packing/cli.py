@@ -7,12 +7,15 @@ line and exits with 2, a check that failed exits with 1.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 import os
 import re
 import sys
-from typing import Any, Callable, Dict, List, Optional, Sequence, Type, TypeVar
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type, TypeVar
 
 import jsonargparse
 
@@ -21,6 +24,8 @@ from packing import __version__
 FAILED_CHECK = 1
 BAD_INVOCATION = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+QUIET_FOR = 2.0  # seconds before work is called long
+TOLD_EVERY = 30.0  # seconds between lines where stderr is no terminal
 T = TypeVar("T")
 _TYPE_ERROR = re.compile(
     r'Parser key "(?P<key>[\w.]+)":? ?Does not validate against any of the Union subtypes '
@@ -29,9 +34,49 @@ _TYPE_ERROR = re.compile(
 _OPTION = re.compile(r"(?<![\w/-])--[A-Za-z][\w.]*")
 
 
-def missing_library(prog: str, extra: str, error: ImportError) -> str:
+def missing_library(extra: str, error: ImportError) -> str:
     """What to say when a library of one of the extras is not installed."""
-    return f"{prog}: error: {error}; pip install '.[{extra}]' installs what it needs"
+    return f"{error}; pip install '.[{extra}]' installs what it needs"
+
+
+@contextlib.contextmanager
+def alive(what: str) -> Iterator[None]:
+    """Shows on stderr that work of unknown length goes on: the seconds so far, once it takes long.
+
+    A terminal shows one line that counts and goes away at the end; a log gets a line now and then.
+    """
+    done = threading.Event()
+    terminal = sys.stderr.isatty()
+    started = time.monotonic()
+
+    def tell() -> None:
+        pause = QUIET_FOR
+        while not done.wait(pause):
+            pause = 1.0 if terminal else TOLD_EVERY
+            text = f"{what}: {time.monotonic() - started:.0f} s"
+            print(f"\r{text}" if terminal else text, end="" if terminal else "\n", file=sys.stderr)
+            sys.stderr.flush()
+        if terminal and pause != QUIET_FOR:
+            print("\r" + " " * (len(what) + 12) + "\r", end="", file=sys.stderr, flush=True)
+
+    teller = threading.Thread(target=tell, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
+
+
+def print_table(rows: Sequence[Sequence[str]], header: bool = True) -> None:
+    """Prints rows of text in columns: the first to the left, the others to the right."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        cells = [row[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:])]
+        print("  ".join(cells).rstrip())
+        if header and number == 0:
+            print("  ".join("-" * width for width in widths))
 
 
 class CheckFailed(Exception):

@@ -86,13 +86,18 @@ def fit_lengths(lengths: Any, max_length: int, overlong: str = "error") -> Fitte
     """
     if overlong not in OVERLONG:
         raise ValueError(f"overlong: expected one of {', '.join(OVERLONG)}, found {overlong!r}")
-    values = check_lengths(lengths, max_length if overlong == "error" else None)
+    values = check_lengths(lengths)
     none = np.zeros(0, dtype=np.int64)
     report = {"policy": overlong, "sequences": 0, "tokens": 0, "tokens_lost": 0, "pieces": 0}
     if int(values.max()) <= max_length:
         starts = np.zeros(values.size, dtype=np.int64) if overlong == "split" else None
         return Fitted(values, None, starts, none, report)
     over = np.flatnonzero(values > max_length)
+    if overlong == "error":
+        raise ValueError(
+            f"lengths[{over[0]}]: expected 1..{max_length} tokens, found {values[over[0]]}; "
+            "overlong = drop, truncate or split allows longer ones"
+        )
     touched = [int(n) for n in values[over]]  # Python's integers: their sum may pass 64 bits
     report.update(sequences=over.size, tokens=sum(touched))
     if overlong == "drop":

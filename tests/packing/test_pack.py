@@ -138,9 +138,9 @@ def test_sequences_that_are_too_long(lengths, overlong, depth):
     [
         ([], {}, "lengths: expected a 1-D array that is not empty"),
         ([[1, 2]], {}, "1-D"),
-        ([3, 0], {}, r"lengths\[1\]: expected 1..8 tokens, found 0"),
+        ([3, 0], {}, r"lengths\[1\]: expected at least 1 token, found 0"),
         ([3, -1], {"overlong": "drop"}, r"lengths\[1\]: expected at least 1 token, found -1"),
-        ([3, 9], {}, r"lengths\[1\]: expected 1..8 tokens, found 9"),
+        ([3, 9], {}, r"lengths\[1\]: expected 1..8 tokens, found 9; overlong = drop"),
         ([9, 9], {"overlong": "drop"}, "all 2 sequences are over 8 tokens"),
         ([3, 2.5], {}, r"lengths\[1\]: expected a whole number, found 2.5"),
         ([3, float("nan")], {}, r"lengths\[1\]: expected a whole number, found nan"),

@@ -1,0 +1,274 @@
+"""Sequence lengths from files: .npy, text, JSON lines, CSV, or a column of a Hugging Face dataset.
+
+Shape letters: n sequences.
+"""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import sys
+from pathlib import Path
+from typing import Any, Callable, Dict, Iterator, List, Optional
+
+import numpy as np
+import numpy.typing as npt
+from tqdm import tqdm
+
+from packing.lengths import Lengths
+
+OPENERS: Dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
+BLOCK = 1 << 24  # bytes of text read at once
+ROWS = 10_000  # of a dataset read at once
+
+
+def read_lengths(source: str, column: Optional[str] = None, split: Optional[str] = None) -> Lengths:
+    """Reads the length of every sequence: (n,) integers, checked only to be whole numbers.
+
+    source  .npy (1-D integers; read by memory map), .txt (one number a line), .jsonl or .ndjson (a number
+            or an object a line), .json (a list of those), .csv (with a header); text may be .gz, .xz or
+            .bz2; or a folder written by `datasets.save_to_disk`, or a dataset's name on the hub
+    column  of objects, CSV and datasets: holds the length, or a list whose items are counted
+    split   of datasets: train, validation...
+    Raises ValueError naming the file and the line or row, ImportError without the library `datasets`.
+    """
+    path = Path(source)
+    if path.is_dir() or (column is not None and not path.exists() and not path.suffix):
+        return _of_dataset(source, column, split)
+    if not path.is_file():
+        raise ValueError(
+            f"{source}: no such file, expected lengths (.npy, .txt, .jsonl, .json, .csv) or a dataset"
+        )
+    if split is not None:
+        raise ValueError(f"split: {source} is a file; only datasets have splits")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{source}: empty file, expected lengths")
+    suffix = path.suffix if path.suffix not in OPENERS else Path(path.stem).suffix
+    if suffix in (".npy", ".txt") and column is not None:
+        raise ValueError(f"column: {source} has no columns, found {column!r}")
+    if path.suffix == ".npy":
+        return _of_array(path)
+    readers = {
+        ".txt": _of_text,
+        ".jsonl": _of_json_lines,
+        ".ndjson": _of_json_lines,
+        ".json": _of_json,
+        ".csv": _of_csv,
+    }
+    if suffix not in readers:
+        expected = ".npy, " + ", ".join(readers) + " or one of the last with .gz, .xz or .bz2"
+        raise ValueError(f"{source}: expected {expected}, found {path.suffix!r}")
+    try:
+        return readers[suffix](path, column)
+    except (UnicodeDecodeError, EOFError, lzma.LZMAError, gzip.BadGzipFile, csv.Error) as error:
+        raise ValueError(f"{source}: damaged, or not {suffix} ({error})") from None
+    except OSError as error:  # bz2 says so of data that is none
+        raise ValueError(f"{source}: cannot be read ({error})") from None
+
+
+def _of_array(path: Path) -> Lengths:
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(values, np.ndarray):
+            raise ValueError("an archive of arrays")
+    except Exception as error:  # numpy raises whatever the damage leads to
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{path}: not a .npy array ({reason})") from None
+    return values
+
+
+def _open(path: Path) -> Any:
+    return OPENERS.get(path.suffix, open)(path, "rb")
+
+
+def _blocks(path: Path) -> Iterator[List[bytes]]:
+    """The lines of a file in blocks, without their ends; what is empty at the end is no line."""
+    with _open(path) as stream, _bar(path, "B") as bar:
+        rest = b""
+        while True:
+            block = stream.read(BLOCK)
+            bar.update(len(block))
+            if not block:
+                break
+            lines = (rest + block).split(b"\n")
+            rest = lines.pop()
+            yield lines
+        if rest:
+            yield [rest]
+
+
+def _bar(path: Path, unit: str) -> Any:
+    total = path.stat().st_size if unit == "B" and path.suffix not in OPENERS else None
+    return tqdm(
+        total=total,
+        desc=f"  reading {path.name}",
+        unit=unit,
+        unit_scale=True,
+        delay=2,
+        disable=None,
+        leave=False,
+        file=sys.stderr,
+    )
+
+
+def _of_text(path: Path, column: Optional[str]) -> Lengths:
+    parts: List[npt.NDArray[np.int64]] = []
+    number = 0
+    for lines in _blocks(path):
+        try:
+            part = np.array(lines).astype(np.int64)
+        except (ValueError, OverflowError):
+            part = np.array([_number(path, number + i, n) for i, n in enumerate(lines, 1)])
+        parts.append(part)
+        number += len(lines)
+    return _joined(path, parts)
+
+
+def _number(path: Path, line: int, text: bytes) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        found = text.decode("utf-8", "replace").strip()[:80]
+        raise ValueError(
+            f"{path}, line {line}: expected a length as a whole number, found {found!r}"
+        ) from None
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{path}, line {line}: expected a length below 2^63, found {value}")
+    return value
+
+
+def _joined(path: Path, parts: List[npt.NDArray[np.int64]]) -> Lengths:
+    if not parts:
+        raise ValueError(f"{path}: holds no lengths")
+    return np.concatenate(parts)
+
+
+def _length_of(where: str, value: Any, column: Optional[str]) -> int:
+    """The length that one JSON value stands for."""
+    if isinstance(value, dict):
+        if column is None:
+            names = ", ".join(list(value)[:8])
+            raise ValueError(f"{where}: an object; --column says which of {names} holds the length")
+        if column not in value:
+            raise ValueError(f"{where}: has no {column!r}, found {', '.join(list(value)[:8])}")
+        value = value[column]
+    elif column is not None:
+        raise ValueError(f"{where}: expected an object with {column!r}, found {value!r:.80}")
+    if isinstance(value, list):
+        return len(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{where}: expected a length as a whole number, found {value!r:.80}")
+    if not -(2**63) <= value < 2**63:
+        raise ValueError(f"{where}: expected a length below 2^63, found {value}")
+    return value
+
+
+def _of_json_lines(path: Path, column: Optional[str]) -> Lengths:
+    lengths: List[int] = []
+    number = 0
+    for lines in _blocks(path):
+        for line in lines:
+            number += 1
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                raise ValueError(f"{where}: not JSON ({error})") from None
+            lengths.append(_length_of(where, value, column))
+    return _joined(path, [np.array(lengths, dtype=np.int64)] if lengths else [])
+
+
+def _of_json(path: Path, column: Optional[str]) -> Lengths:
+    with _open(path) as stream:
+        text = stream.read().decode("utf-8-sig")
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not JSON ({error}); JSON lines are named .jsonl") from None
+    if not isinstance(values, list) or not values:
+        raise ValueError(f"{path}: expected a list of lengths or of objects, not empty")
+    lengths = [_length_of(f"{path}, item {i}", value, column) for i, value in enumerate(values)]
+    return np.array(lengths, dtype=np.int64)
+
+
+def _of_csv(path: Path, column: Optional[str]) -> Lengths:
+    with io.TextIOWrapper(_open(path), encoding="utf-8-sig", newline="") as stream:
+        rows = csv.reader(stream)
+        header = next(rows, [])
+        if column is None or column not in header:
+            names = ", ".join(header[:8])
+            raise ValueError(f"{path}: --column must name one of {names}; found {column!r}")
+        place = header.index(column)
+        lengths = []
+        with _bar(path, " rows") as bar:
+            for row in rows:
+                if row:
+                    cell = row[place] if place < len(row) else ""
+                    lengths.append(_number(path, rows.line_num, cell.encode("utf-8")))
+                    bar.update()
+    return _joined(path, [np.array(lengths, dtype=np.int64)] if lengths else [])
+
+
+def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Lengths:
+    if column is None:
+        raise ValueError(
+            f"{source}: a folder or dataset; --column says which column holds the length"
+        )
+    import datasets  # type: ignore[import-not-found]
+
+    try:
+        if Path(source).is_dir():
+            dataset = datasets.load_from_disk(source)
+        else:
+            dataset = datasets.load_dataset(source, split=split or "train")
+    except Exception as error:  # the library raises errors of many kinds for what it cannot find
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"{source}: cannot be read as a dataset ({reason})") from None
+    if isinstance(dataset, datasets.DatasetDict):
+        if split not in dataset:
+            names = ", ".join(dataset)
+            raise ValueError(f"split: expected one of {names} of {source}, found {split!r}")
+        dataset = dataset[split]
+    elif split is not None and Path(source).is_dir():
+        raise ValueError(f"split: {source} is one split, found {split!r}")
+    if column not in dataset.column_names:
+        names = ", ".join(dataset.column_names[:8])
+        raise ValueError(f"column: expected one of {names} of {source}, found {column!r}")
+    return _of_column(source, column, dataset.select_columns([column]).with_format("arrow"))
+
+
+def _of_column(source: str, column: str, dataset: Any) -> Lengths:
+    import pyarrow  # type: ignore[import-not-found]
+    import pyarrow.compute  # type: ignore[import-not-found]
+
+    parts = []
+    row = 0
+    with _bar(Path(source), " rows") as bar:
+        for batch in dataset.iter(batch_size=ROWS):
+            values = batch.column(column).combine_chunks()
+            if values.null_count:
+                first = row + values.is_null().index(True).as_py()
+                raise ValueError(f"{source}, row {first}: {column!r} is missing")
+            kind = values.type
+            if pyarrow.types.is_fixed_size_list(kind):
+                values = pyarrow.array([kind.list_size] * len(values))
+            elif pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
+                values = pyarrow.compute.list_value_length(values)
+            elif not pyarrow.types.is_integer(kind):
+                raise ValueError(
+                    f"column: expected whole numbers or lists in {column!r}, found {kind}"
+                )
+            parts.append(values.to_numpy(zero_copy_only=False).astype(np.int64))
+            row += len(values)
+            bar.update(len(values))
+    return _joined(Path(source), parts)
