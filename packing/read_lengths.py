@@ -76,13 +76,10 @@ def read_lengths(source: str, column: Optional[str] = None, split: Optional[str]
 
 def _of_array(path: Path) -> Lengths:
     try:
-        values = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(values, np.ndarray):
-            raise ValueError("an archive of arrays")
+        return np.lib.format.open_memmap(path, mode="r")
     except Exception as error:  # numpy raises whatever the damage leads to
         reason = " ".join(str(error).split())
-        raise ValueError(f"{path}: not a .npy array ({reason})") from None
-    return values
+        raise ValueError(f"{path}: not a .npy array that can be mapped ({reason})") from None
 
 
 def _open(path: Path) -> Any:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 
 import numpy as np
 import pytest
 
-from packing import PackingPlan, __version__
+from packing import PackingPlan, __version__, cli
 from packing.__main__ import main
 from packing.histogram import read_histogram, write_histogram
 from tests.resources import assert_one_line_error, call_command
@@ -23,6 +25,9 @@ KEYS = [
     "packing_factor",
     "token_bound",
     "seconds",
+    "lower_bound",
+    "gap",
+    "notes",
 ]
 
 
@@ -113,6 +118,144 @@ def test_bad_histograms(tmp_path, text, words):
 )
 def test_bad_options(histogram, options, words):
     assert_one_line_error(call_command(main, "solve", str(histogram), *options), 2, *words)
+
+
+def test_solve_is_auto_and_says_how_near_it_is(histogram):
+    done = call_command(main, "solve", str(histogram), "--time-limit", "5")
+    assert "lower bound" in done.stdout
+    assert "packs above the best possible" in done.stdout
+    printed = json.loads(call_command(main, "solve", str(histogram), "--json").stdout)
+    assert printed["gap"] == printed["packs"] - printed["lower_bound"] == 0
+    assert_one_line_error(
+        call_command(main, "solve", str(histogram), "--time-limit", "0"), 2, "time_limit"
+    )
+
+
+@pytest.fixture
+def lengths(tmp_path):
+    path = tmp_path / "some lengths.npy"
+    np.save(path, np.random.default_rng(0).integers(1, 70, 500).astype(np.uint16))
+    return path
+
+
+def test_histogram_then_solve(lengths, tmp_path):
+    output = tmp_path / "h.csv"
+    done = call_command(main, "histogram", str(lengths), "--output", str(output), "--max_length=80")
+    assert done.returncode == 0, done.stderr
+    for word in ("sequences", "tokens", "longest", "mean"):
+        assert word in done.stdout
+    counts = read_histogram(output)
+    values = np.load(lengths)
+    assert np.array_equal(counts, np.bincount(values))
+    printed = call_command(main, "histogram", str(lengths))
+    assert printed.stdout.startswith("length,count\n")
+    assert printed.stderr == ""
+    rows = [line.split(",") for line in printed.stdout.strip().split("\n")[1:]]
+    assert [[int(a), int(b)] for a, b in rows] == [[n, counts[n]] for n in np.flatnonzero(counts)]
+    as_json = json.loads(call_command(main, "histogram", str(lengths), "--json").stdout)
+    assert (as_json["sequences"], as_json["tokens"]) == (500, values.sum())
+    assert as_json["histogram"] == [[int(a), int(b)] for a, b in rows]
+    solved = call_command(main, "solve", str(output), "--json")
+    assert json.loads(solved.stdout)["sequences"] == 500
+
+
+@pytest.mark.parametrize(
+    ("overlong", "words"),
+    [("drop", "left out"), ("truncate", "tokens lost"), ("split", "pieces")],
+)
+def test_what_the_policy_did_is_said(lengths, tmp_path, overlong, words):
+    options = ("--max-length", "64", "--overlong", overlong)
+    done = call_command(main, "histogram", str(lengths), *options)
+    assert words in done.stderr
+    output = tmp_path / "p.npz"
+    done = call_command(main, "pack", str(lengths), *options, "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    assert words in done.stderr
+    stored = np.load(output)
+    assert ("starts" in stored.files) == (overlong == "split")
+    assert (stored["dropped"].size > 0) == (overlong == "drop")
+
+
+def test_pack_writes_packs(lengths, tmp_path):
+    output = tmp_path / "new folder" / "p.npz"
+    options = ("--max-length", "128", "--max-per-pack", "3", "--output", str(output), "--seed", "5")
+    done = call_command(main, "pack", str(lengths), *options, "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    stored = np.load(output, allow_pickle=False)
+    assert (
+        json.loads(str(stored["report"]))["packs"] == report["packs"] == stored["offsets"].size - 1
+    )
+    assert sorted(stored["ids"].tolist()) == list(range(500))
+    totals = np.add.reduceat(np.load(lengths)[stored["ids"]].astype(int), stored["offsets"][:-1])
+    assert totals.max() <= 128
+    assert np.diff(stored["offsets"]).max() <= 3
+    shown = call_command(main, "pack", str(lengths), *options)
+    assert "gap" in shown.stdout
+    for bad in ("p.npy", "p", "."):
+        refused = call_command(main, "pack", str(lengths), "--max-length", "128", "--output", bad)
+        assert_one_line_error(refused, 2, "ends in .npz")
+
+
+def test_compare_shows_all_solvers_at_all_depths(histogram):
+    done = call_command(main, "compare", str(histogram), "--depths", "1", "2", "none")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.strip().split("\n")
+    assert lines[0].split()[:3] == ["depth", "solver", "packs"]
+    for solver in ("spfhp", "lpfhp", "nnlshp", "optimal"):
+        assert sum(solver in line for line in lines[2:] if not line.startswith("-:")) == 3
+    assert lines[-1].startswith("-: ")
+    assert "needs a limit" in lines[-1]
+    printed = json.loads(call_command(main, "compare", str(histogram), "--json").stdout)
+    assert len(printed["rows"]) == 6 * 4
+    for row in printed["rows"]:
+        assert ("packs" in row) != ("reason" in row)
+        if "packs" in row:
+            assert row["gap"] == row["packs"] - row["lower_bound"] >= 0
+    few = call_command(main, "compare", str(histogram), "--algorithms", "lpfhp", "--depths", "3")
+    assert len(few.stdout.strip().split("\n")) == 3
+    for option, value in (("--depths", "0"), ("--depths", "many"), ("--algorithms", "magic")):
+        refused = call_command(main, "compare", str(histogram), option, value)
+        assert_one_line_error(refused, 2, option[2:], value)
+
+
+@pytest.mark.parametrize("suffix", ["png", "html"])
+def test_plot(histogram, tmp_path, suffix):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    output = tmp_path / f"plan.{suffix}"
+    done = call_command(main, "plot", str(histogram), "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    assert output.stat().st_size > 10_000
+    as_json = call_command(main, "plot", str(histogram), "--output", str(output), "--json")
+    assert json.loads(as_json.stdout)["gap"] == 0
+
+
+def test_plot_says_what_it_cannot_do(histogram, tmp_path, monkeypatch):
+    done = call_command(main, "plot", str(histogram), "--output", str(tmp_path / "plan.pdf"))
+    assert_one_line_error(done, 2, "plan.pdf", ".png or .html")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
+    done = call_command(main, "plot", str(histogram), "--output", str(tmp_path / "plan.png"))
+    assert_one_line_error(done, 2, "matplotlib", "[plot]")
+    assert not (tmp_path / "plan.png").exists()
+
+
+def test_long_work_shows_that_it_goes_on(capsys, monkeypatch):
+    monkeypatch.setattr(cli, "QUIET_FOR", 0.01)
+    monkeypatch.setattr(cli, "TOLD_EVERY", 0.01)
+    with cli.alive("solving"):
+        while "solving: 0 s\n" not in capsys.readouterr().err:
+            time.sleep(0.01)
+    monkeypatch.setattr(cli, "QUIET_FOR", 60.0)
+    with cli.alive("solving"):
+        pass
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("command", ["histogram", "solve", "compare", "plot", "pack"])
+def test_help_has_an_example(command):
+    shown = call_command(main, command, "--help").stdout
+    assert f"python -m packing {command} lengths" in " ".join(shown.split())
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00v\x00{'descr"])

@@ -64,9 +64,7 @@ def test_never_more_packs_than_any_other_solver(histogram, depth):
     assert auto.algorithm in ("spfhp", "lpfhp", "optimal")
 
 
-@given(
-    histogram=histograms(max_length=14, largest=12), depth=st.integers(1, 4), data=st.data()
-)
+@given(histogram=histograms(max_length=14, largest=12), depth=st.integers(1, 4), data=st.data())
 def test_any_prices_give_a_bound(histogram, depth, data):
     counts, max_length = histogram
     best = solve(counts, max_length, depth, "optimal").num_packs
