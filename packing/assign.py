@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from packing.files import whole_file
 from packing.histogram import count_lengths
-from packing.lengths import Lengths, check_lengths
+from packing.lengths import Lengths, check_lengths, shown
 
 if TYPE_CHECKING:
     from packing.plan import PackingPlan
@@ -52,10 +52,11 @@ class Assignment:
         return self.offsets.size - 1
 
     def pack(self, index: int) -> Ids:
-        """Ids of the sequences in one pack."""
+        """Ids of the sequences in one pack. Raises IndexError where there is none of this number."""
+        index = range(self.num_packs)[index]
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Union[str, Path]) -> None:
         """Writes a .npz file for `numpy.load`: the arrays, and `report` as JSON text."""
         arrays: Dict[str, Any] = {
             "offsets": self.offsets,
@@ -65,7 +66,7 @@ class Assignment:
         }
         if self.starts is not None and self.lengths is not None:
             arrays.update(starts=self.starts, lengths=self.lengths)
-        with whole_file(path) as partial:
+        with whole_file(Path(path)) as partial:
             with open(partial, "wb") as stream:
                 np.savez(stream, **arrays)
 
@@ -77,8 +78,7 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
     The same seed gives the same assignment. Raises ValueError naming the first length whose count
     differs. Cost: a few passes over n integers; at most 24 bytes for each sequence.
     """
-    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
-        raise ValueError(f"seed: expected a whole number >= 0, found {seed!r}")
+    check_seed(seed)
     values = check_lengths(lengths, plan.max_length)
     counts = count_lengths(values, plan.max_length)
     planned = plan.histogram()
@@ -91,11 +91,19 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
     rng = np.random.default_rng(seed)
     by_length = _sort_by_length(values, counts)
     ends = np.cumsum(counts)
-    # a pack holds at most one sequence over L/2: with the others in random order, so are the packs
-    for length in np.flatnonzero(counts[: plan.max_length // 2 + 1]).tolist():
+    # A pack holds at most one sequence over L/2. Where all of that length have the same company, they
+    # may stay in order: the others are at random, and so are the places of the packs.
+    shared = np.bincount(plan.slots, minlength=counts.size) > 1
+    shared[: plan.max_length // 2 + 1] = True
+    for length in np.flatnonzero(shared & (counts > 1)).tolist():
         rng.shuffle(by_length[ends[length] - counts[length] : ends[length]])
     offsets, ids = _deal(plan, by_length, ends - counts, rng)
     return Assignment(offsets, ids, plan, {**plan.summary(), "seed": int(seed)})
+
+
+def check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
+        raise ValueError(f"seed: expected a whole number >= 0, found {shown(seed)}")
 
 
 def _deal(

@@ -65,7 +65,7 @@ def read_json(path: Path) -> Any:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({error}); it may be truncated") from None
 
 

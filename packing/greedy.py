@@ -11,12 +11,15 @@ from bisect import bisect_left, insort
 from typing import Any, Dict, List, Optional, Tuple
 
 import numpy as np
+import numpy.typing as npt
 
 from packing.histogram import Counts
-from packing.plan import PackingPlan, plan_from_rows
+from packing.plan import PackingPlan, Runs, plan_from_runs
 
 # What is in a pack: (what was there before, length, copies); None = nothing. Adding to it copies nothing.
 Content = Optional[Tuple[Any, int, int]]
+MUCH = 10_000  # sequences of one length, and MANY times as many as kinds of open packs: these are
+MANY = 4  # added at once, since one by one takes longer
 Open = Tuple[Content, int, int]  # content, sequences in it, and how many packs are like it
 
 
@@ -46,22 +49,65 @@ class _OpenPacks:
             self.rooms.pop(bisect_left(self.rooms, room))
         return taken
 
+    def add_level(self, length: int, left: int) -> int:
+        """Adds many sequences of one length at once, always to the emptiest pack; returns those left.
+
+        One by one, they would lower the largest room again and again: those go in that are the `left`
+        largest of all room - j x length. A level is found above which there are not more of these;
+        what lies at the level itself is left to the caller. Does nothing where that would not pay.
+        """
+        first = bisect_left(self.rooms, length)
+        if left < MUCH or left <= MANY * (len(self.rooms) - first) or first == len(self.rooms):
+            return left
+        rooms = self.rooms[first:]
+        if left <= MANY * sum(len(self.by_room[room]) for room in rooms):
+            return left
+        taken = [(room, *self.take(room)) for room in rooms for _ in range(len(self.by_room[room]))]
+        room = np.array([pack[0] for pack in taken])
+        slots = np.array([self.max_per_pack - pack[2] for pack in taken])
+        number = np.array(
+            [pack[3] for pack in taken], dtype=np.float64
+        )  # its sums may pass 64 bits
+
+        def copies(level: int) -> npt.NDArray[np.int64]:
+            return np.clip(-((level - room) // length), 0, slots)
+
+        low, high = length - 1, int(room.max())  # at `high`, nothing is added
+        while low < high:
+            level = (low + high) // 2
+            if copies(level) @ number <= left:
+                high = level
+            else:
+                low = level + 1
+        added = copies(high).tolist()
+        while sum(more * pack[3] for pack, more in zip(taken, added)) > left:  # numbers over 2^53
+            high += 1
+            added = copies(high).tolist()
+        for (space, content, depth, packs), more in zip(taken, added):
+            left -= more * packs
+            grown = (content, length, more) if more else content
+            self.add(grown, depth + more, packs, space - more * length)
+        return left
+
     def plan(self, max_length: int, max_per_pack: Optional[int], algorithm: str) -> PackingPlan:
         packs = self.closed + [pack for room in self.rooms for pack in self.by_room[room]]
-        return plan_from_rows(
-            ((_lengths(content), number) for content, _, number in packs),
+        return plan_from_runs(
+            ((_runs(content), number) for content, _, number in packs),
             max_length=max_length,
             max_per_pack=max_per_pack,
             algorithm=algorithm,
         )
 
 
-def _lengths(content: Content) -> Tuple[int, ...]:
-    lengths: List[int] = []
+def _runs(content: Content) -> Runs:
+    """(length, copies) of what is in a pack, longest first."""
+    runs: List[Tuple[int, int]] = []
     while content is not None:
         content, length, copies = content
-        lengths += [length] * copies
-    return tuple(lengths)
+        if runs and runs[-1][0] == length:
+            copies += runs.pop()[1]
+        runs.append((length, copies))
+    return tuple(reversed(runs))
 
 
 def pack_spfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) -> PackingPlan:
@@ -76,7 +122,7 @@ def pack_spfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) 
     limit = max_length if max_per_pack is None else max_per_pack
     packs = _OpenPacks(limit)
     for length in np.flatnonzero(counts)[::-1].tolist():
-        left = int(counts[length])
+        left = packs.add_level(length, int(counts[length]))
         while left:
             if not packs.rooms or packs.rooms[-1] < length:
                 copies = min(max_length // length, limit, left)

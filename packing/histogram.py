@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packing.files import whole_file
-from packing.lengths import check_lengths, whole_numbers
+from packing.lengths import check_lengths, shown, whole_numbers
 
 Counts = npt.NDArray[np.int64]
 MAX_TOKENS = 2**24  # in one sequence or pack; far above any context, and a table of it fits memory
@@ -34,8 +34,8 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
     bad = np.flatnonzero(values > MAX_COUNT)
     if bad.size:
         raise ValueError(f"counts[{bad[0]}]: expected at most {MAX_COUNT}, found {values[bad[0]]}")
-    if values.size > MAX_TOKENS + 1 or (max_length or 0) > MAX_TOKENS:
-        raise ValueError(f"max_length: expected at most {MAX_TOKENS} tokens")
+    if values.size > MAX_TOKENS + 1:
+        raise ValueError(f"counts: expected at most {MAX_TOKENS} lengths, found {values.size - 1}")
     whole = values.astype(np.int64)
     if float(whole @ np.arange(whole.size, dtype=np.float64)) > 2**62:
         raise ValueError(f"counts: more than {2**62} tokens in all")
@@ -47,7 +47,7 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
     longest = int(present[-1])
     if max_length is None:
         max_length = longest
-    check_at_least_one("max_length", max_length)
+    check_max_length(max_length)
     if longest > max_length:
         raise ValueError(
             f"counts[{longest}]: {whole[longest]} sequences are longer than max_length {max_length}"
@@ -60,7 +60,14 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
 def check_at_least_one(name: str, value: Any) -> int:
     """Returns `value` as int when it is a whole number >= 1; raises ValueError naming it."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
-        raise ValueError(f"{name}: expected a whole number >= 1, found {value!r}")
+        raise ValueError(f"{name}: expected a whole number >= 1, found {shown(value)}")
+    return int(value)
+
+
+def check_max_length(value: Any) -> int:
+    """Returns L as int; raises ValueError when it is no whole number in 1..MAX_TOKENS."""
+    if check_at_least_one("max_length", value) > MAX_TOKENS:
+        raise ValueError(f"max_length: expected at most {MAX_TOKENS} tokens, found {shown(value)}")
     return int(value)
 
 

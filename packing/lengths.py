@@ -11,8 +11,14 @@ from typing import Any, Dict, Optional
 import numpy as np
 import numpy.typing as npt
 
+MOST_PIECES = 2**31  # that sequences are split into
 OVERLONG = ("error", "drop", "truncate", "split")
 Lengths = npt.NDArray[np.integer]
+
+
+def shown(value: Any) -> str:
+    """A value as an error message quotes it: one line, not too long."""
+    return " ".join(repr(value).split())[:80]
 
 
 def whole_numbers(name: str, numbers: Any) -> npt.NDArray[np.integer]:
@@ -22,23 +28,37 @@ def whole_numbers(name: str, numbers: Any) -> npt.NDArray[np.integer]:
     """
     try:
         values = np.asarray(numbers)
-    except ValueError:  # rows of unequal length
-        raise ValueError(f"{name}: expected a 1-D array of whole numbers") from None
+    except (
+        ValueError,
+        TypeError,
+        RuntimeError,
+        OverflowError,
+    ) as error:  # rows of unequal length...
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{name}: expected a 1-D array of whole numbers ({reason})") from None
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"{name}: expected a 1-D array that is not empty, found {values.shape}")
-    if values.dtype.kind in "iu":
-        return values
-    if values.dtype.kind == "f":
-        bad = np.flatnonzero(~(np.abs(values) <= 2**53) | (values != np.floor(values)))
+    if isinstance(numbers, np.ma.MaskedArray) and np.ma.is_masked(numbers):
+        place = int(np.flatnonzero(np.ma.getmaskarray(numbers))[0])
+        raise ValueError(f"{name}[{place}]: expected a whole number, found none (masked)")
+    kind = values.dtype.kind
+    if kind == "f":
+        values = values.astype(np.float64)
+        bad = np.flatnonzero(~(np.abs(values) <= 2.0**53) | (values != np.floor(values)))
         if bad.size:
-            found = values[bad[0]]
-            raise ValueError(f"{name}[{bad[0]}]: expected a whole number, found {found!s}")
+            found = float(values[bad[0]])
+            raise ValueError(f"{name}[{bad[0]}]: expected a whole number, found {found}")
         return values.astype(np.int64)
-    for place, value in enumerate(np.asarray(numbers, dtype=object).tolist()):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise ValueError(f"{name}[{place}]: expected a whole number, found {value!r}")
-        if abs(value) >= 2**63:
-            raise ValueError(f"{name}[{place}]: expected a number below 2^63, found {value}")
+    listed = isinstance(numbers, (list, tuple))
+    if kind in "iu" and not (listed and {bool, np.bool_} & set(map(type, numbers))):
+        return values
+    if kind not in "iuObUS":
+        raise ValueError(f"{name}: expected whole numbers, found {values.dtype}")
+    for place, value in enumerate(numbers if listed else values.tolist()):
+        if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+            raise ValueError(f"{name}[{place}]: expected a whole number, found {shown(value)}")
+        if not -(2**63) <= int(value) < 2**63:
+            raise ValueError(f"{name}[{place}]: expected a number below 2^63, found {shown(value)}")
     return values.astype(np.int64)
 
 
@@ -54,7 +74,7 @@ def check_lengths(lengths: Any, max_length: Optional[int] = None) -> Lengths:
         bad = int(np.flatnonzero((values < 1) | (values > longest))[0])
         expected = "at least 1 token" if max_length is None else f"1..{max_length} tokens"
         raise ValueError(f"lengths[{bad}]: expected {expected}, found {values[bad]}")
-    if values.dtype == np.uint64:
+    if values.dtype.kind == "u" and values.dtype.itemsize == 8:
         return values.astype(np.int64)  # numpy before 2 does not count unsigned 64-bit integers
     return values
 
@@ -84,8 +104,10 @@ def fit_lengths(lengths: Any, max_length: int, overlong: str = "error") -> Fitte
               cut into pieces of L tokens and a rest
     Raises ValueError naming the first sequence that is too long, or when none is left.
     """
-    if overlong not in OVERLONG:
-        raise ValueError(f"overlong: expected one of {', '.join(OVERLONG)}, found {overlong!r}")
+    if not isinstance(overlong, str) or overlong not in OVERLONG:
+        raise ValueError(
+            f"overlong: expected one of {', '.join(OVERLONG)}, found {shown(overlong)}"
+        )
     values = check_lengths(lengths)
     none = np.zeros(0, dtype=np.int64)
     report = {"policy": overlong, "sequences": 0, "tokens": 0, "tokens_lost": 0, "pieces": 0}
@@ -112,6 +134,11 @@ def fit_lengths(lengths: Any, max_length: int, overlong: str = "error") -> Fitte
         return Fitted(cut, None, None, none, report)
     whole = values.astype(np.int64)
     pieces = -(-whole // max_length)
+    if float(pieces.sum(dtype=np.float64)) > MOST_PIECES:
+        raise ValueError(
+            f"overlong: expected at most {MOST_PIECES} pieces of {max_length} tokens, "
+            f"splitting makes {pieces.sum(dtype=np.float64):.3g}"
+        )
     report.update(pieces=int(pieces[over].sum()))
     ids = np.repeat(np.arange(values.size), pieces)
     first = np.cumsum(pieces) - pieces

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from math import sqrt
+from math import isqrt
 from typing import Any, DefaultDict, List, Optional, Tuple
 
 Pack = List[Any]  # the ids of its sequences, in the order in which they were added
@@ -126,7 +126,7 @@ class ByAge:
 
     def __init__(self, buffer: int, leave_at: int):
         self.leave_at = leave_at
-        self.size = int(sqrt(buffer)) + 1
+        self.size = isqrt(buffer) + 1
         self.blocks: List[Tuple[List[int], List[int], List[Any]]] = []  # peaks, rooms, packs
         self.tops: List[int] = []
 

@@ -33,7 +33,8 @@ SEEDS = 2  # perturbed price lists that give the first strategies
 SEED_NOISE = 1e-2  # of a price
 SMOOTHING = 0.5  # share of the smooth prices in those that are asked for new strategies
 ROUNDED_SHARE = 0.5  # of the packs that are left, in each step of rounding
-SMALLEST_GAP = 2.5e-7  # of the packs: a smaller gap is not worth another programme
+SMALLEST_GAP = 2.5e-7  # of the packs: a smaller gap is not worth another programme,
+MOST_GAP = 2  # packs, unless it is larger than this
 MOST_COLUMNS = 500  # that are worth trying in whole numbers
 LARGEST_DEMAND = 1e6  # of one length in the programme; larger ones are scaled to this
 
@@ -64,24 +65,24 @@ def improve(known: PackingPlan, counts: Counts, deadline: float) -> PackingPlan:
     counts (L+1,) int64, those of `known`; deadline: value of time.monotonic() at which to stop.
     """
     search = _Search(counts, known.max_length, known.max_per_pack, deadline)
-    known_rows, notes = known.rows(), known.notes
-    rows = known_rows
+    notes = known.notes
     if known.num_packs > search.bound:
         try:
             search.seed(known)
             search.solve(known.num_packs)
         except OutOfTime as reason:
             notes += (f"optimal: stopped early ({reason}), the lower bound may be higher",)
-        if search.mix is not None and known.num_packs > search.bound:
-            rows = search.whole_packs(known_rows)
-    return plan_from_rows(
-        rows,
-        max_length=known.max_length,
-        max_per_pack=known.max_per_pack,
-        algorithm=known.algorithm if rows is known_rows else "optimal",
-        lower_bound=search.bound,
-        notes=notes,
-    )
+    best = known
+    if search.mix is not None and known.num_packs > search.bound:
+        best = plan_from_rows(
+            search.whole_packs(known.rows()),
+            max_length=known.max_length,
+            max_per_pack=known.max_per_pack,
+            algorithm="optimal",
+        )
+    if best.num_packs == known.num_packs:
+        best = known
+    return replace(best, lower_bound=search.bound, notes=notes)
 
 
 class _Search:
@@ -147,7 +148,8 @@ class _Search:
         assert self.mix is not None
         offsets, items = self.programme.strategies()
         slots = self.lengths[items]
-        use = np.floor(self.mix + 1e-6).astype(np.int64)
+        use = np.zeros(self.programme.num_columns, dtype=np.int64)
+        use[: self.mix.size] = np.floor(self.mix + 1e-6)  # later columns came when time was over
         left, placed, best = self.counts, [], known
         while True:
             rows, left = fit_to_histogram(slots, offsets, use, left)
@@ -176,7 +178,11 @@ class _Search:
         return best
 
     def _near_enough(self, rows: Rows) -> bool:
-        return _num_packs(rows) - self.bound <= SMALLEST_GAP * self.bound
+        gap = _num_packs(rows) - self.bound
+        return not gap or (
+            self.programme.num_columns > MOST_COLUMNS
+            and gap <= min(MOST_GAP, SMALLEST_GAP * self.bound)
+        )
 
     def _greedy(self, counts: Counts) -> PackingPlan:
         return pack_lpfhp(counts, max_length=self.max_length, max_per_pack=self.max_per_pack)

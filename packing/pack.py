@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Optional
 
-from packing.assign import Assignment
-from packing.histogram import check_at_least_one, count_lengths
+from packing.assign import Assignment, check_seed
+from packing.histogram import check_max_length, count_lengths
 from packing.lengths import fit_lengths
-from packing.solve import TIME_LIMIT, solve
+from packing.solve import TIME_LIMIT, check_solver, solve
 
 
 def pack(
@@ -40,7 +40,9 @@ def pack(
     >>> sorted(sorted(packed.pack(p).tolist()) for p in range(2))
     [[0, 2], [1, 3]]
     """
-    max_length = check_at_least_one("max_length", max_length)
+    max_length = check_max_length(max_length)
+    check_seed(seed)
+    check_solver(max_per_pack, algorithm, time_limit)
     fitted = fit_lengths(lengths, max_length, overlong)
     counts = count_lengths(fitted.lengths, max_length)
     plan = solve(counts, max_length, max_per_pack, algorithm, time_limit)

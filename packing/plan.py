@@ -8,19 +8,21 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
+from itertools import groupby
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import numpy.typing as npt
 
 from packing.assign import Assignment, assign
-from packing.files import read_json, write_json
-from packing.histogram import Counts
+from packing.files import fingerprint, read_json, write_json
+from packing.histogram import MAX_TOKENS, Counts
 
 PLAN_FORMAT = "packing-plan"
 PLAN_VERSION = 2
+
+Runs = Tuple[Tuple[int, int], ...]  # (length, copies), longest first: what is in one pack
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +165,7 @@ class PackingPlan:
 
     def to_json(self) -> Dict[str, Any]:
         """A plain dictionary, the contents of plan.json."""
-        return {
+        contents = {
             "format": PLAN_FORMAT,
             "version": PLAN_VERSION,
             "algorithm": self.algorithm,
@@ -176,41 +178,70 @@ class PackingPlan:
             "strategies": [list(lengths) for lengths, _ in self.rows()],
             "repeats": self.repeats.tolist(),
         }
+        return {**contents, "checksum": fingerprint(contents)}
 
-    def save(self, path: Path) -> None:
-        write_json(path, self.to_json())
+    def save(self, path: Union[str, Path]) -> None:
+        write_json(Path(path), self.to_json())
 
     @staticmethod
-    def load(path: Path) -> PackingPlan:
+    def load(path: Union[str, Path]) -> PackingPlan:
         """Reads what `save` wrote. Raises ValueError naming the file when it is anything else."""
-        stored = read_json(path)
+        stored = read_json(Path(path))
         if not isinstance(stored, dict) or stored.get("format") != PLAN_FORMAT:
             raise ValueError(f"{path}: not a packing plan (no format {PLAN_FORMAT!r})")
         if stored.get("version") != PLAN_VERSION:
             raise ValueError(
-                f"{path}: plan version {stored.get('version')!r}, expected {PLAN_VERSION}"
+                f"{path}: plan version {stored.get('version')!r:.80}, expected {PLAN_VERSION}"
             )
         try:
-            plan = plan_from_rows(
-                zip((tuple(row) for row in stored["strategies"]), stored["repeats"]),
-                max_length=stored["max_length"],
-                max_per_pack=stored["max_per_pack"],
-                algorithm=stored["algorithm"],
-                lower_bound=stored["lower_bound"],
-                notes=tuple(stored["notes"]),
-            )
-            if plan.fingerprint != stored["fingerprint"]:
-                raise ValueError("its contents do not match its fingerprint")
-            plan.check(plan.histogram())
-        except (KeyError, TypeError, IndexError, OverflowError) as error:
-            raise ValueError(f"{path}: a packing plan that lacks something ({error})") from None
+            return _plan_from_json(stored)
+        except KeyError as error:
+            raise ValueError(f"{path}: a packing plan without {error}") from None
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
-        return plan
+
+
+def _plan_from_json(stored: Dict[str, Any]) -> PackingPlan:
+    contents = {key: value for key, value in stored.items() if key != "checksum"}
+    if fingerprint(contents) != stored["checksum"]:
+        raise ValueError("its contents do not match its checksum")
+    longest, depth = stored["max_length"], stored["max_per_pack"]
+    rows, repeats = stored["strategies"], stored["repeats"]
+    if not (
+        _whole(longest, MAX_TOKENS)
+        and (depth is None or _whole(depth))
+        and isinstance(rows, list)
+        and isinstance(repeats, list)
+        and len(rows) == len(repeats) > 0
+        and all(isinstance(row, list) and row for row in rows)
+        and all(_whole(n, longest) for row in rows for n in row)
+        and all(_whole(n, 2**62) for n in repeats)
+        and _whole(stored["lower_bound"])
+        and isinstance(stored["notes"], list)
+        and all(isinstance(text, str) for text in [*stored["notes"], stored["algorithm"]])
+    ):
+        raise ValueError("a packing plan with values of other kinds than a plan has")
+    plan = plan_from_rows(
+        zip(rows, repeats),
+        max_length=longest,
+        max_per_pack=depth,
+        algorithm=stored["algorithm"],
+        lower_bound=stored["lower_bound"],
+        notes=tuple(stored["notes"]),
+    )
+    if plan.fingerprint != stored["fingerprint"] or plan.num_packs != stored["packs"]:
+        raise ValueError("its strategies do not match its fingerprint")
+    plan.check(plan.histogram())
+    return plan
+
+
+def _whole(value: Any, most: int = 2**63 - 1) -> bool:
+    """Whether a value of a JSON file is a whole number in 1..most."""
+    return type(value) is int and 1 <= value <= most
 
 
 def plan_from_rows(
-    rows: Iterable[Tuple[Tuple[int, ...], int]],
+    rows: Iterable[Tuple[Sequence[int], int]],
     *,
     max_length: int,
     max_per_pack: Optional[int],
@@ -218,19 +249,47 @@ def plan_from_rows(
     lower_bound: Optional[int] = None,
     notes: Tuple[str, ...] = (),
 ) -> PackingPlan:
-    """Builds a plan from (lengths of one pack, repeats); equal strategies are merged, order is fixed.
+    """Builds a plan from (lengths of one pack, 0 = none; repeats), as `plan_from_runs` does."""
+    return plan_from_runs(
+        ((_runs_of(lengths), repeats) for lengths, repeats in rows),
+        max_length=max_length,
+        max_per_pack=max_per_pack,
+        algorithm=algorithm,
+        lower_bound=lower_bound,
+        notes=notes,
+    )
 
-    lower_bound: packs; None: the token bound.
+
+def _runs_of(lengths: Sequence[int]) -> Runs:
+    ordered = sorted((n for n in lengths if n), reverse=True)
+    return tuple((length, sum(1 for _ in group)) for length, group in groupby(ordered))
+
+
+def plan_from_runs(
+    rows: Iterable[Tuple[Runs, int]],
+    *,
+    max_length: int,
+    max_per_pack: Optional[int],
+    algorithm: str,
+    lower_bound: Optional[int] = None,
+    notes: Tuple[str, ...] = (),
+) -> PackingPlan:
+    """Builds a plan from (runs of one pack, repeats); equal strategies are merged, order is fixed.
+
+    runs: (length, copies), longest length first; lower_bound: packs; None: the token bound.
     """
-    merged: Dict[Tuple[int, ...], int] = {}
-    for lengths, repeats in rows:
-        key = tuple(sorted((n for n in lengths if n), reverse=True))
-        if repeats and key:
-            merged[key] = merged.get(key, 0) + int(repeats)
+    merged: Dict[Runs, int] = {}
+    for runs, repeats in rows:
+        if repeats and runs:
+            merged[runs] = merged.get(runs, 0) + int(repeats)
     ordered = sorted(merged, reverse=True)
-    offsets = np.zeros(len(ordered) + 1, dtype=np.int64)
-    np.cumsum([len(key) for key in ordered], out=offsets[1:])
-    slots = np.fromiter(chain.from_iterable(ordered), dtype=np.int32, count=int(offsets[-1]))
-    repeats = np.array([merged[key] for key in ordered], dtype=np.int64)
+    repeats = np.array([merged[runs] for runs in ordered], dtype=np.int64)
+    del merged
+    flat = np.array([n for runs in ordered for run in runs for n in run], dtype=np.int64)
+    lengths, copies = flat[::2], flat[1::2]
+    ends = np.cumsum([len(runs) for runs in ordered])
+    del ordered
+    offsets = np.concatenate([[0], np.cumsum(copies)[ends - 1]])
+    slots = np.repeat(lengths.astype(np.int32), copies)
     plan = PackingPlan(slots, offsets, repeats, max_length, max_per_pack, algorithm, 0, notes)
     return replace(plan, lower_bound=plan.token_bound if lower_bound is None else lower_bound)

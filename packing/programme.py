@@ -38,7 +38,7 @@ class Programme:
         self.solver: Any = _Solver()
         for option, value in (
             ("output_flag", False),
-            ("threads", 1),
+            ("parallel", "off"),  # not "threads": HiGHS shares them with all its users in a process
             ("presolve", "off"),
             ("solver", "simplex"),
             ("dual_feasibility_tolerance", 1e-9),
@@ -150,4 +150,4 @@ class Programme:
         self.solver.run()
         status = self.solver.getModelStatus()
         if status != highspy.HighsModelStatus.kOptimal:
-            raise OutOfTime(self.solver.modelStatusToString(status))
+            raise OutOfTime(f"HiGHS: {self.solver.modelStatusToString(status)}")

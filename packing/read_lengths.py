@@ -223,6 +223,7 @@ def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Len
         )
     import datasets  # type: ignore[import-not-found]
 
+    dataset: Any
     try:
         if Path(source).is_dir():
             dataset = datasets.load_from_disk(source)
@@ -233,7 +234,7 @@ def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Len
         raise ValueError(f"{source}: cannot be read as a dataset ({reason})") from None
     if isinstance(dataset, datasets.DatasetDict):
         if split not in dataset:
-            names = ", ".join(dataset)
+            names = ", ".join(map(str, dataset))
             raise ValueError(f"split: expected one of {names} of {source}, found {split!r}")
         dataset = dataset[split]
     elif split is not None and Path(source).is_dir():
@@ -248,6 +249,8 @@ def _of_column(source: str, column: str, dataset: Any) -> Lengths:
     import pyarrow  # type: ignore[import-not-found]
     import pyarrow.compute  # type: ignore[import-not-found]
 
+    count_items: Any = vars(pyarrow.compute)["list_value_length"]  # made when it is imported
+
     parts = []
     row = 0
     with _bar(Path(source), " rows") as bar:
@@ -260,7 +263,7 @@ def _of_column(source: str, column: str, dataset: Any) -> Lengths:
             if pyarrow.types.is_fixed_size_list(kind):
                 values = pyarrow.array([kind.list_size] * len(values))
             elif pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
-                values = pyarrow.compute.list_value_length(values)
+                values = count_items(values)
             elif not pyarrow.types.is_integer(kind):
                 raise ValueError(
                     f"column: expected whole numbers or lists in {column!r}, found {kind}"

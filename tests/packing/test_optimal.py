@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import time
 
 import numpy as np
@@ -16,7 +18,9 @@ from packing.greedy import pack_greedy
 from packing.histogram import read_histogram
 from packing.knapsack import Knapsack, OutOfTime
 from packing.optimal import _Search, pack_optimal
+from packing.programme import Programme
 from packing.rounding import fit_to_histogram
+from tests.resources import ROOT
 from tests.strategies import histograms
 
 
@@ -132,6 +136,50 @@ def test_out_of_time_gives_the_best_so_far():
     knapsack = Knapsack(np.arange(1, 257), 256, 3, deadline=time.monotonic() - 1)
     with pytest.raises(OutOfTime):
         knapsack.solve(np.arange(1, 257))
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_out_of_time_at_any_step(calls, monkeypatch):
+    counts = np.r_[0, np.random.default_rng(2).integers(1, 10_000, 256)]
+    run = Programme.run
+    left = [calls]
+
+    def runs_out(self, demand=None):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OutOfTime("the time limit")
+        return run(self, demand)
+
+    monkeypatch.setattr(Programme, "run", runs_out)
+    plan = solve(counts, 256, 3, "optimal")
+    assert "time limit" in plan.notes[0]
+    assert plan.num_packs <= pack_greedy(counts, max_length=256, max_per_pack=3).num_packs
+    assert np.array_equal(plan.histogram(), counts)
+
+
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+def test_beside_other_users_of_highs(first):
+    """HiGHS has one pool of threads for a process; a solver set to another number would fail."""
+    script = """
+import highspy, numpy as np, sys
+from packing import solve
+def ours():
+    counts = np.r_[0, np.random.default_rng(0).integers(1, 1000, 64)]
+    assert solve(counts, 64, 3, "optimal").notes == ()
+def theirs():
+    other = highspy.Highs()
+    other.setOptionValue("output_flag", False)
+    other.addVar(0, 10)
+    other.changeColCost(0, -1.0)
+    other.run()
+    assert other.getModelStatus() == highspy.HighsModelStatus.kOptimal
+for name in (sys.argv[1], "theirs", "ours"):
+    dict(ours=ours, theirs=theirs)[name]()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, first], cwd=ROOT, capture_output=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_depth_beyond_listing_needs_no_list():

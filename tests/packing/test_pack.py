@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from packing import SOLVERS, pack
+from packing import SOLVERS, PackingPlan, pack
 from packing.lengths import OVERLONG
 
 lists_of_lengths = st.lists(st.integers(1, 30), min_size=1, max_size=120)
@@ -83,6 +83,32 @@ def test_who_shares_a_pack_does_not_follow_input_order():
     assert abs(np.corrcoef(pairs.T)[0, 1]) < 0.03
 
 
+def test_which_pack_a_sequence_joins_does_not_follow_input_order():
+    lengths = np.random.default_rng(5).choice([300, 212, 100], 100_000)
+    packed = pack(lengths, 512, 3)
+    size_of = np.empty(lengths.size)
+    size_of[packed.ids] = np.repeat(np.diff(packed.offsets), np.diff(packed.offsets))
+    for length in (300, 212, 100):
+        ids = np.flatnonzero(lengths == length)
+        if np.std(size_of[ids]):
+            assert abs(np.corrcoef(ids, size_of[ids])[0, 1]) < 5 / np.sqrt(ids.size)
+
+
+def test_paths_may_be_text(tmp_path):
+    packed = pack([3, 4, 5], 8)
+    packed.save(str(tmp_path / "p.npz"))
+    packed.plan.save(str(tmp_path / "plan.json"))
+    assert PackingPlan.load(str(tmp_path / "plan.json")).fingerprint == packed.plan.fingerprint
+    assert packed.pack(-1).tolist() == packed.pack(packed.num_packs - 1).tolist()
+    with pytest.raises(IndexError):
+        packed.pack(packed.num_packs)
+
+
+@pytest.mark.parametrize("dtype", [">u8", ">i2", np.float16, np.float32, np.longdouble, object])
+def test_other_types_of_numbers(dtype):
+    assert pack(np.array([3, 4, 5], dtype=dtype), 8).num_packs == 2
+
+
 def test_memory_is_bounded_by_the_sequences():
     lengths = np.random.default_rng(4).integers(1, 513, 1_000_000).astype(np.uint16)
     tracemalloc.start()
@@ -147,6 +173,18 @@ def test_sequences_that_are_too_long(lengths, overlong, depth):
         ([3.0, float("inf")], {"overlong": "split"}, r"lengths\[1\]: expected a whole number"),
         ([3, None], {}, r"lengths\[1\]: expected a whole number, found None"),
         (["3"], {}, r"lengths\[0\]: expected a whole number, found '3'"),
+        ([3, True], {}, r"lengths\[1\]: expected a whole number, found True"),
+        (np.ma.array([3, 4], mask=[0, 1]), {}, r"lengths\[1\]: .*masked"),
+        (np.array([3, 4], dtype="m8[s]"), {}, "lengths: expected whole numbers, found timedelta64"),
+        (np.array([3, 4j]), {}, "lengths: expected whole numbers, found complex128"),
+        (np.array([3, np.inf], dtype=np.float16), {}, r"lengths\[1\]: .* found inf"),
+        ({3, 4}, {}, "lengths: expected a 1-D array"),
+        (iter([3, 4]), {}, "lengths: expected a 1-D array"),
+        ({"max": 3}, {}, "lengths: expected a 1-D array"),
+        ([10**12], {"overlong": "split"}, "overlong: expected at most 2147483648 pieces"),
+        ([3], {"overlong": ["drop"]}, "overlong: expected one of"),
+        ([3], {"max_length": 2**40}, "max_length: expected at most 16777216 tokens"),
+        (["x" * 10**5], {}, r"lengths\[0\]: expected a whole number, found 'x{79}$"),
         ([True], {}, r"lengths\[0\]: expected a whole number, found True"),
         ([3, 2**70], {}, r"lengths\[1\]: expected a number below 2\^63"),
         ([[1], [1, 2]], {}, "lengths: expected a 1-D array"),

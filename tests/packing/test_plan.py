@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packing import PackingPlan, solve
+from packing.files import fingerprint
 from packing.histogram import count_lengths
 
 
@@ -74,6 +75,12 @@ def test_saved_plan_is_read_again(tmp_path):
     assert path.read_bytes() == before
 
 
+def signed(plan):
+    """The plan as text, with the checksum of what it says now."""
+    contents = {key: value for key, value in plan.items() if key != "checksum"}
+    return json.dumps({**contents, "checksum": fingerprint(contents)})
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -81,14 +88,32 @@ def test_saved_plan_is_read_again(tmp_path):
         (lambda plan: "[]", "not a packing plan"),
         (lambda plan: json.dumps({**plan, "format": "other"}), "not a packing plan"),
         (lambda plan: json.dumps({**plan, "version": 99}), "plan version 99, expected 2"),
-        (lambda plan: json.dumps({**plan, "repeats": [7] * len(plan["repeats"])}), "fingerprint"),
+        (lambda plan: json.dumps({**plan, "repeats": [7] * len(plan["repeats"])}), "checksum"),
+        (lambda plan: json.dumps({**plan, "lower_bound": plan["packs"] + 1}), "checksum"),
+        (lambda plan: json.dumps({**plan, "max_per_pack": 9}), "checksum"),
         (lambda plan: json.dumps(plan)[:50], "may be truncated"),
-        (lambda plan: json.dumps({"format": "packing-plan", "version": 2}), "lacks something"),
+        (lambda plan: "[" * 100_000, "not JSON"),
+        (lambda plan: json.dumps({"format": "packing-plan", "version": 2}), "without 'checksum'"),
+        (lambda plan: signed({**plan, "repeats": [1.5, *plan["repeats"][1:]]}), "other kinds"),
+        (lambda plan: signed({**plan, "repeats": [True, *plan["repeats"][1:]]}), "other kinds"),
+        (lambda plan: signed({**plan, "repeats": plan["repeats"][1:]}), "other kinds"),
+        (lambda plan: signed({**plan, "strategies": [[], [2]]}), "other kinds"),
+        (lambda plan: signed({**plan, "strategies": [[3, 2], [-2]]}), "other kinds"),
+        (lambda plan: signed({**plan, "max_length": 2**40}), "other kinds"),
+        (lambda plan: signed({**plan, "lower_bound": None}), "other kinds"),
+        (lambda plan: signed({**plan, "lower_bound": 0.5}), "other kinds"),
+        (lambda plan: signed({**plan, "max_per_pack": float("nan")}), "other kinds"),
+        (lambda plan: signed({**plan, "algorithm": 3}), "other kinds"),
+        (lambda plan: signed({**plan, "packs": 1}), "fingerprint"),
+        (lambda plan: signed({**plan, "strategies": [[3, 2], [2, 1]]}), "fingerprint"),
+        (lambda plan: signed({**plan, "lower_bound": plan["packs"] + 1}), "lower_bound: expected"),
+        (lambda plan: signed({**plan, "lower_bound": 1}), "lower_bound: expected"),
+        (lambda plan: signed({k: v for k, v in plan.items() if k != "notes"}), "without 'notes'"),
     ],
 )
 def test_damaged_plan_is_named(tmp_path, change, message):
     path = tmp_path / "plan.json"
-    path.write_text(change(solve([0, 5, 3], 2).to_json()), encoding="utf-8")
+    path.write_text(change(solve([0, 0, 5, 3], 5).to_json()), encoding="utf-8")
     with pytest.raises(ValueError, match=message) as caught:
         PackingPlan.load(path)
     assert str(path) in str(caught.value)

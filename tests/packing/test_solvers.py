@@ -63,6 +63,30 @@ def test_heuristics_match_the_plain_algorithm_without_depth_limit(algorithm, his
     assert solve(counts, max_length, None, algorithm).num_packs == plain
 
 
+@given(
+    histogram=histograms(max_length=16, largest=30), depth=st.one_of(st.none(), st.integers(1, 5))
+)
+def test_spfhp_adds_many_at_once_as_it_would_one_by_one(histogram, depth):
+    counts, max_length = histogram
+    slow = solve(counts, max_length, depth, "spfhp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packing.greedy.MUCH", 0)
+        patch.setattr("packing.greedy.MANY", 0)
+        quick = solve(counts, max_length, depth, "spfhp")
+    assert quick.num_packs == slow.num_packs
+    tokens = [np.repeat(p.strategies.sum(axis=1), p.repeats) for p in (quick, slow)]
+    assert sorted(tokens[0].tolist()) == sorted(tokens[1].tolist())
+
+
+@pytest.mark.parametrize("algorithm", ["spfhp", "lpfhp"])
+def test_heuristics_do_not_depend_on_the_number_of_sequences(algorithm):
+    counts = np.zeros(4097, dtype=np.int64)
+    counts[3001:3201] = 1
+    counts[[1, 3]] = 2**50, 2**45 + 1
+    plan = solve(counts, 4096, None, algorithm)
+    assert plan.num_packs == plan.token_bound
+
+
 @lru_cache(maxsize=None)
 def fewest_packs(lengths, max_length, depth):
     """Brute force: the fewest packs for a tuple of lengths."""
@@ -143,6 +167,11 @@ def test_published_wikipedia_histogram(algorithm, depth, packs, published):
         ([0, 1], {"max_per_pack": 0}, "max_per_pack: expected a whole number >= 1, found 0"),
         ([0, 1], {"max_per_pack": 2.5}, "max_per_pack"),
         ([0, 1], {"algorithm": "magic"}, "expected one of"),
+        ([0, 1], {"algorithm": ["lpfhp"]}, "algorithm: expected one of"),
+        ([0, 1], {"time_limit": True}, "time_limit"),
+        ([0, 1], {"time_limit": 10**400}, "time_limit: expected at most"),
+        ([0, 1], {"time_limit": "30"}, "time_limit: expected seconds > 0, found '30'"),
+        ([0, 1], {"max_length": 2**24 + 1}, "max_length: expected at most 16777216 tokens"),
     ],
 )
 def test_bad_input_is_named(counts, options, message):
