@@ -6,6 +6,7 @@ Shape letters: N packs, n sequences, S strategies, D sequences per pack, L token
 from __future__ import annotations
 
 import json
+import mmap
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
@@ -14,13 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from packing.files import whole_file
-from packing.histogram import count_lengths
+from packing.histogram import Counts, count_lengths
 from packing.lengths import Lengths, check_lengths, shown
 
 if TYPE_CHECKING:
     from packing.plan import PackingPlan
 
-BLOCK = 1 << 17  # items sorted or shuffled at once: they stay in the processor's cache
+BLOCK = 1 << 16  # lengths sorted, or packs dealt, at once: they stay in the processor's cache
+
+PAGED = 1 << 22  # bytes, from which on numpy would take huge pages
 
 Ids = npt.NDArray[np.int64]
 
@@ -80,7 +83,11 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
     """
     check_seed(seed)
     values = check_lengths(lengths, plan.max_length)
-    counts = count_lengths(values, plan.max_length)
+    return assign_counted(plan, values, count_lengths(values, plan.max_length), seed)
+
+
+def assign_counted(plan: PackingPlan, values: Lengths, counts: Counts, seed: int) -> Assignment:
+    """What `assign` does, with checked lengths (n,) and their counts (L+1,)."""
     planned = plan.histogram()
     wrong = np.flatnonzero(planned != counts)
     if wrong.size:
@@ -101,6 +108,17 @@ def assign(plan: PackingPlan, lengths: Any, seed: int = 0) -> Assignment:
     return Assignment(offsets, ids, plan, {**plan.summary(), "seed": int(seed)})
 
 
+def _new_array(size: int, kind: Any) -> npt.NDArray[Any]:
+    """Like numpy.empty, in ordinary memory pages where it is large.
+
+    numpy asks for huge pages, which a virtual machine may take milliseconds each to provide.
+    """
+    number = size * np.dtype(kind).itemsize
+    if number < PAGED or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.empty(size, dtype=kind)
+    return np.frombuffer(mmap.mmap(-1, number, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=kind)
+
+
 def check_seed(seed: Any) -> None:
     if isinstance(seed, bool) or not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ValueError(f"seed: expected a whole number >= 0, found {shown(seed)}")
@@ -119,8 +137,9 @@ def _deal(
     sizes, repeats = plan.sizes[order], plan.repeats[order]
     ends = np.cumsum(repeats)
     columns = _columns(plan, order, ends - repeats, first)
-    offsets = np.zeros(plan.num_packs + 1, dtype=np.int64)
-    ids = np.empty(by_length.size, dtype=np.int64)
+    offsets = _new_array(plan.num_packs + 1, np.int64)
+    offsets[0] = 0
+    ids = _new_array(by_length.size, np.int64)
     blocks = -(-plan.num_packs // BLOCK)
     begin = 0
     for block in rng.permutation(blocks).tolist():
@@ -179,7 +198,7 @@ def _sort_by_length(values: Lengths, counts: Ids) -> npt.NDArray[np.integer]:
     rank[present] = np.arange(present.size)
     step = max(BLOCK, 16 * present.size)
     used = np.cumsum(counts[present]) - counts[present]  # places taken of each length
-    ids = np.empty(values.size, dtype=np.int32 if values.size < 2**31 else np.int64)
+    ids = _new_array(values.size, np.int32 if values.size < 2**31 else np.int64)
     for start in range(0, values.size, step):
         keys = rank[values[start : start + step]]
         number = np.bincount(keys, minlength=present.size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Optional
 
-from packing.assign import Assignment, check_seed
+from packing.assign import Assignment, assign_counted, check_seed
 from packing.histogram import check_max_length, count_lengths
 from packing.lengths import fit_lengths
 from packing.solve import TIME_LIMIT, check_solver, solve
@@ -46,7 +46,7 @@ def pack(
     fitted = fit_lengths(lengths, max_length, overlong)
     counts = count_lengths(fitted.lengths, max_length)
     plan = solve(counts, max_length, max_per_pack, algorithm, time_limit)
-    assigned = plan.assign(fitted.lengths, seed)
+    assigned = assign_counted(plan, fitted.lengths, counts, seed)
     report = {**assigned.report, "overlong": fitted.report}
     ids, starts, piece_lengths = assigned.ids, None, None
     if fitted.starts is not None:
