@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import inspect
 import logging
 import os
 import re
@@ -83,11 +84,23 @@ class CheckFailed(Exception):
     """A check found what it looks for: printed as one line, exit code 1."""
 
 
+class _Help(jsonargparse.DefaultHelpFormatter):
+    """Fills each paragraph of a description by itself; examples keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n\n".join(
+            paragraph
+            if "\n  " in paragraph
+            else super(_Help, self)._fill_text(paragraph, width, indent)
+            for paragraph in inspect.cleandoc(text).split("\n\n")
+        )
+
+
 class Parser(jsonargparse.ArgumentParser):
     """jsonargparse's parser whose options are shown with dashes and whose errors are exceptions."""
 
     def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, exit_on_error=False, **kwargs)
+        super().__init__(*args, exit_on_error=False, formatter_class=_Help, **kwargs)
         self.allow_abbrev = False
 
     def format_help(self) -> str:

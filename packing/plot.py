@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Tuple
 
 import numpy as np
+import numpy.typing as npt
 
 from packing.files import whole_file
 from packing.histogram import Counts, num_tokens
@@ -22,11 +23,10 @@ SUFFIXES = (".png", ".html")
 Draw = Callable[[Any, Counts, PackingPlan], str]  # draws on axes, returns a description
 
 
-def check_plot_path(path: Path) -> None:
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"{path}: expected a name that ends in .png or .html")
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder, expected a file name")
+def check_library() -> None:
+    """Raises ImportError where matplotlib is not installed; to be called before long work."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure  # noqa: F401
 
 
 def write_plot(path: Path, counts: Counts, plan: PackingPlan) -> None:
@@ -34,21 +34,23 @@ def write_plot(path: Path, counts: Counts, plan: PackingPlan) -> None:
 
     Raises ValueError for another suffix, ImportError without matplotlib.
     """
-    check_plot_path(path)
+    if path.suffix not in SUFFIXES or path.is_dir():
+        raise ValueError(f"{path}: expected a file name that ends in {' or '.join(SUFFIXES)}")
+    heights = [3.2, 3.2, 1.0 + 0.28 * max(2, min(SHOWN, plan.repeats.size))]  # inches
     if path.suffix == ".png":
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        drawn = Figure(figsize=(9.0, 12.0), dpi=110, layout="constrained")
+        drawn = Figure(figsize=(9.0, sum(heights)), dpi=110, layout="constrained")
         FigureCanvasAgg(drawn)
-        for axes, (draw, _) in zip(drawn.subplots(3, 1, height_ratios=[3, 3, 5]), PICTURES):
+        for axes, draw in zip(drawn.subplots(3, 1, height_ratios=heights), PICTURES):
             axes.spines[["top", "right"]].set_visible(False)
             draw(axes, counts, plan)
         with whole_file(path) as partial:
             drawn.savefig(partial, format="png", metadata={"Software": None})
         return
     sections = [table(("", "plan"), figures_of(plan))]
-    for draw, height in PICTURES:
+    for draw, height in zip(PICTURES, heights):
         drawn, axes = new_axes(height)
         description = draw(axes, counts, plan)
         sections.append(figure(drawn, description))
@@ -76,13 +78,14 @@ def figures_of(plan: PackingPlan) -> List[Tuple[str, str]]:
 def draw_lengths(axes: Any, counts: Counts, plan: PackingPlan) -> str:
     """How many sequences have how many tokens, on a logarithmic scale."""
     length = plan.max_length
-    edges = np.unique(np.linspace(0.5, length + 0.5, min(length, BINS) + 1).round(0) + 0.5)
-    edges[0] = 0.5
+    width = -(-length // BINS)  # tokens; the last bin ends at L, the first may be narrower
+    edges = np.append(np.arange(length, 0, -width), 0)[::-1] + 0.5
     values, _ = np.histogram(np.arange(counts.size), bins=edges, weights=counts)
     axes.stairs(values, edges, fill=True, color=BLUE)
     axes.set_yscale("log")
     axes.set_ylim(bottom=0.8)
     axes.set_xlim(0, length + 1)
+    _mark_tokens(axes)
     number = int(counts.sum())
     mean = num_tokens(counts) / number
     axes.set_title(f"Lengths of {number:,} sequences: {mean:,.1f} tokens on average", loc="left")
@@ -101,8 +104,8 @@ def draw_fill(axes: Any, counts: Counts, plan: PackingPlan) -> str:
     unpacked = num_tokens(counts) / (int(counts.sum()) * length)
     width = 0.021
     for shift, values, color, label in (
-        (-width / 2, single, ORANGE, f"one sequence a row: {unpacked:.1%} of the tokens are real"),
-        (width / 2, packed, BLUE, f"packed: {plan.efficiency:.2%}"),
+        (-width / 2, single, ORANGE, f"one sequence a row: {unpacked:.2%} of all tokens are real"),
+        (width / 2, packed, BLUE, f"packed: {plan.efficiency:.2%} are real"),
     ):
         center = (edges[:-1] + edges[1:]) / 2 + shift
         axes.bar(center, values / values.sum(), width=width, color=color, label=label)
@@ -110,46 +113,69 @@ def draw_fill(axes: Any, counts: Counts, plan: PackingPlan) -> str:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
-    gap = f", at most {plan.gap:,} above the best possible" if plan.gap else ", the fewest possible"
-    axes.set_title(f"Fill of the rows: {plan.num_packs:,} packs{gap}", loc="left")
-    axes.set_xlabel("tokens of a row that are real")
+    gap = f"at most {plan.gap:,} above the best possible" if plan.gap else "the fewest possible"
+    axes.set_title(
+        f"Fill of the rows: {int(counts.sum()):,} become {plan.num_packs:,} packs, {gap}",
+        loc="left",
+    )
+    axes.set_xlabel("real tokens in a row, as a share of its length")
     axes.set_ylabel("share of rows")
     return f"How full rows are: {unpacked:.1%} without packing, {plan.efficiency:.2%} packed"
 
 
 def draw_strategies(axes: Any, counts: Counts, plan: PackingPlan) -> str:
     """The most frequent packs to scale: sequences blue and orange, padding grey."""
-    top = np.argsort(-plan.repeats, kind="stable")[:SHOWN]
+    top = most_frequent(plan.repeats, SHOWN)
     for row, strategy in enumerate(top.tolist()):
         lengths = plan.slots[plan.offsets[strategy] : plan.offsets[strategy + 1]].astype(float)
-        starts = np.cumsum(lengths) - lengths
+        bars = [*lengths, plan.max_length - lengths.sum()]
+        starts = [0, *np.cumsum(lengths)]
         colors = [BLUE if slot % 2 == 0 else ORANGE for slot in range(lengths.size)]
-        axes.barh(row, lengths, left=starts, color=colors, height=0.8, linewidth=0)
-        axes.barh(row, plan.max_length - lengths.sum(), left=lengths.sum(), color=GREY, height=0.8)
+        axes.broken_barh(
+            list(zip(starts, bars)), (row - 0.4, 0.8), facecolors=[*colors, GREY], linewidth=0
+        )
         share = plan.repeats[strategy] / plan.num_packs
         axes.text(plan.max_length * 1.01, row, f"{share:.2%}", va="center")
     axes.set_yticks(range(top.size), [_label(plan, strategy) for strategy in top.tolist()])
     axes.set_ylim(top.size - 0.5, -0.5)
     axes.set_xlim(0, plan.max_length)
+    _mark_tokens(axes)
     share = plan.repeats[top].sum() / plan.num_packs
-    axes.set_title(
-        f"The {top.size} most frequent of {plan.repeats.size:,} strategies: {share:.1%} of the packs",
-        loc="left",
-    )
+    title = f"The {top.size} most frequent of {plan.repeats.size:,} strategies: {share:.1%} of the packs"
+    if plan.repeats.size <= SHOWN:
+        title = f"All strategies: {plan.repeats.size}"
+    axes.set_title(title, loc="left")
     axes.set_xlabel(
         "tokens in a pack: sequences blue and orange, padding grey; right: share of packs"
     )
     return f"The {top.size} most frequent strategies, drawn to scale"
 
 
+def most_frequent(repeats: npt.NDArray[np.int64], number: int) -> npt.NDArray[np.int64]:
+    """Strategies with the most packs, most first; of those that tie for the last places an even sample.
+
+    Where lengths are many, most strategies are used once, and the first of them are all alike.
+    """
+    order = np.argsort(-repeats, kind="stable")
+    if order.size <= number:
+        return order
+    least = repeats[order[number - 1]]
+    more = order[repeats[order] > least]
+    tied = order[repeats[order] == least]
+    places = np.linspace(0, tied.size - 1, number - more.size).round().astype(np.int64)
+    return np.concatenate([more, tied[places]])
+
+
+def _mark_tokens(axes: Any) -> None:
+    """Whole numbers along the axis, in groups of three digits."""
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_formatter("{x:,.0f}")
+
+
 def _label(plan: PackingPlan, strategy: int) -> str:
     lengths = plan.slots[plan.offsets[strategy] : plan.offsets[strategy + 1]].tolist()
-    text = " + ".join(map(str, lengths))
+    text = " + ".join(f"{n:,}" for n in lengths)
     return text if len(text) <= 24 else f"{len(lengths):,} sequences"
 
 
-PICTURES: Tuple[Tuple[Draw, float], ...] = (
-    (draw_lengths, 3.2),
-    (draw_fill, 3.2),
-    (draw_strategies, 5.0),
-)
+PICTURES: Tuple[Draw, ...] = (draw_lengths, draw_fill, draw_strategies)

@@ -6,12 +6,16 @@ Shape letters: n sequences.
 from __future__ import annotations
 
 import bz2
+import codecs
 import csv
 import gzip
+import importlib
 import io
 import json
 import lzma
 import sys
+import zlib
+from array import array
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional
 
@@ -26,12 +30,16 @@ OPENERS: Dict[str, Callable[..., Any]] = {
     ".xz": lzma.open,
     ".bz2": bz2.open,
 }
-BLOCK = 1 << 24  # bytes of text read at once
+DAMAGED = (gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+BLOCK = 1 << 22  # bytes of text read at once
 ROWS = 10_000  # of a dataset read at once
 
 
 def read_lengths(source: str, column: Optional[str] = None, split: Optional[str] = None) -> Lengths:
-    """Reads the length of every sequence: (n,) integers, checked only to be whole numbers.
+    """Reads the length of every sequence: (n,) integers.
+
+    Text is checked to be whole numbers >= 1, which names the line; arrays and datasets are left to
+    `check_lengths`, which names the position.
 
     source  .npy (1-D integers; read by memory map), .txt (one number a line), .jsonl or .ndjson (a number
             or an object a line), .json (a list of those), .csv (with a header); text may be .gz, .xz or
@@ -41,7 +49,8 @@ def read_lengths(source: str, column: Optional[str] = None, split: Optional[str]
     Raises ValueError naming the file and the line or row, ImportError without the library `datasets`.
     """
     path = Path(source)
-    if path.is_dir() or (column is not None and not path.exists() and not path.suffix):
+    named = not path.suffix[1:].isalpha()  # name/version-1.5 may be a dataset, x.parquet is a file
+    if path.is_dir() or (column is not None and named and not path.exists()):
         return _of_dataset(source, column, split)
     if not path.is_file():
         raise ValueError(
@@ -68,7 +77,7 @@ def read_lengths(source: str, column: Optional[str] = None, split: Optional[str]
         raise ValueError(f"{source}: expected {expected}, found {path.suffix!r}")
     try:
         return readers[suffix](path, column)
-    except (UnicodeDecodeError, EOFError, lzma.LZMAError, gzip.BadGzipFile, csv.Error) as error:
+    except (UnicodeDecodeError, EOFError, csv.Error, *DAMAGED) as error:
         raise ValueError(f"{source}: damaged, or not {suffix} ({error})") from None
     except OSError as error:  # bz2 says so of data that is none
         raise ValueError(f"{source}: cannot be read ({error})") from None
@@ -89,15 +98,16 @@ def _open(path: Path) -> Any:
 def _blocks(path: Path) -> Iterator[List[bytes]]:
     """The lines of a file in blocks, without their ends; what is empty at the end is no line."""
     with _open(path) as stream, _bar(path, "B") as bar:
+        block = stream.read(BLOCK)
         rest = b""
-        while True:
-            block = stream.read(BLOCK)
+        if block.startswith(codecs.BOM_UTF8):
+            block = block[len(codecs.BOM_UTF8) :]
+        while block:
             bar.update(len(block))
-            if not block:
-                break
             lines = (rest + block).split(b"\n")
             rest = lines.pop()
             yield lines
+            block = stream.read(BLOCK)
         if rest:
             yield [rest]
 
@@ -123,6 +133,8 @@ def _of_text(path: Path, column: Optional[str]) -> Lengths:
         try:
             part = np.array(lines).astype(np.int64)
         except (ValueError, OverflowError):
+            part = np.zeros(1, dtype=np.int64)
+        if (part < 1).any() or b"_" in b"".join(lines):  # 1_000 is a number to Python
             part = np.array([_number(path, number + i, n) for i, n in enumerate(lines, 1)])
         parts.append(part)
         number += len(lines)
@@ -130,15 +142,20 @@ def _of_text(path: Path, column: Optional[str]) -> Lengths:
 
 
 def _number(path: Path, line: int, text: bytes) -> int:
+    found = text.decode("utf-8", "replace").strip()[:80]
     try:
-        value = int(text)
+        value = int(text) if b"_" not in text else None
     except ValueError:
-        found = text.decode("utf-8", "replace").strip()[:80]
-        raise ValueError(
-            f"{path}, line {line}: expected a length as a whole number, found {found!r}"
-        ) from None
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{path}, line {line}: expected a length below 2^63, found {value}")
+        value = None
+    return _checked(f"{path}, line {line}", value, found)
+
+
+def _checked(where: str, value: Any, found: Any) -> int:
+    """`value` when it is a length; raises ValueError saying where what was found instead."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(f"{where}: expected a length as a whole number, found {found!r:.80}")
+    if not 1 <= value < 2**63:
+        raise ValueError(f"{where}: expected a length of at least 1 and below 2^63, found {found}")
     return value
 
 
@@ -160,16 +177,12 @@ def _length_of(where: str, value: Any, column: Optional[str]) -> int:
     elif column is not None:
         raise ValueError(f"{where}: expected an object with {column!r}, found {value!r:.80}")
     if isinstance(value, list):
-        return len(value)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(f"{where}: expected a length as a whole number, found {value!r:.80}")
-    if not -(2**63) <= value < 2**63:
-        raise ValueError(f"{where}: expected a length below 2^63, found {value}")
-    return value
+        return _checked(where, len(value), "an empty list")
+    return _checked(where, value, value)
 
 
 def _of_json_lines(path: Path, column: Optional[str]) -> Lengths:
-    lengths: List[int] = []
+    lengths = array("q")  # a list would take five times the memory
     number = 0
     for lines in _blocks(path):
         for line in lines:
@@ -182,7 +195,7 @@ def _of_json_lines(path: Path, column: Optional[str]) -> Lengths:
             except (ValueError, RecursionError) as error:
                 raise ValueError(f"{where}: not JSON ({error})") from None
             lengths.append(_length_of(where, value, column))
-    return _joined(path, [np.array(lengths, dtype=np.int64)] if lengths else [])
+    return _joined(path, [np.array(lengths)] if lengths else [])
 
 
 def _of_json(path: Path, column: Optional[str]) -> Lengths:
@@ -200,20 +213,21 @@ def _of_json(path: Path, column: Optional[str]) -> Lengths:
 
 def _of_csv(path: Path, column: Optional[str]) -> Lengths:
     with io.TextIOWrapper(_open(path), encoding="utf-8-sig", newline="") as stream:
+        csv.field_size_limit(2**31 - 1)  # other columns may hold whole documents
         rows = csv.reader(stream)
         header = next(rows, [])
         if column is None or column not in header:
             names = ", ".join(header[:8])
             raise ValueError(f"{path}: --column must name one of {names}; found {column!r}")
         place = header.index(column)
-        lengths = []
+        lengths = array("q")
         with _bar(path, " rows") as bar:
             for row in rows:
                 if row:
                     cell = row[place] if place < len(row) else ""
                     lengths.append(_number(path, rows.line_num, cell.encode("utf-8")))
                     bar.update()
-    return _joined(path, [np.array(lengths, dtype=np.int64)] if lengths else [])
+    return _joined(path, [np.array(lengths)] if lengths else [])
 
 
 def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Lengths:
@@ -221,9 +235,7 @@ def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Len
         raise ValueError(
             f"{source}: a folder or dataset; --column says which column holds the length"
         )
-    import datasets  # type: ignore[import-not-found]
-
-    dataset: Any
+    datasets: Any = importlib.import_module("datasets")  # an extra, large and slow to import
     try:
         if Path(source).is_dir():
             dataset = datasets.load_from_disk(source)
@@ -231,7 +243,10 @@ def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Len
             dataset = datasets.load_dataset(source, split=split or "train")
     except Exception as error:  # the library raises errors of many kinds for what it cannot find
         reason = " ".join(str(error).split())[:200]
-        raise ValueError(f"{source}: cannot be read as a dataset ({reason})") from None
+        tried = "cannot be read as a dataset"
+        if not Path(source).exists():
+            tried = "no such file or folder, and not found on the hub"
+        raise ValueError(f"{source}: {tried} ({reason})") from None
     if isinstance(dataset, datasets.DatasetDict):
         if split not in dataset:
             names = ", ".join(map(str, dataset))
@@ -246,11 +261,8 @@ def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Len
 
 
 def _of_column(source: str, column: str, dataset: Any) -> Lengths:
-    import pyarrow  # type: ignore[import-not-found]
-    import pyarrow.compute  # type: ignore[import-not-found]
-
-    count_items: Any = vars(pyarrow.compute)["list_value_length"]  # made when it is imported
-
+    pyarrow: Any = importlib.import_module("pyarrow")
+    compute: Any = importlib.import_module("pyarrow.compute")
     parts = []
     row = 0
     with _bar(Path(source), " rows") as bar:
@@ -263,7 +275,7 @@ def _of_column(source: str, column: str, dataset: Any) -> Lengths:
             if pyarrow.types.is_fixed_size_list(kind):
                 values = pyarrow.array([kind.list_size] * len(values))
             elif pyarrow.types.is_list(kind) or pyarrow.types.is_large_list(kind):
-                values = count_items(values)
+                values = compute.list_value_length(values)
             elif not pyarrow.types.is_integer(kind):
                 raise ValueError(
                     f"column: expected whole numbers or lists in {column!r}, found {kind}"

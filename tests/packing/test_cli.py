@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import re
 import sys
 import time
 
@@ -123,7 +125,7 @@ def test_bad_options(histogram, options, words):
 def test_solve_is_auto_and_says_how_near_it_is(histogram):
     done = call_command(main, "solve", str(histogram), "--time-limit", "5")
     assert "lower bound" in done.stdout
-    assert "packs above the best possible" in done.stdout
+    assert "gap            0 (the fewest packs possible)" in done.stdout
     printed = json.loads(call_command(main, "solve", str(histogram), "--json").stdout)
     assert printed["gap"] == printed["packs"] - printed["lower_bound"] == 0
     assert_one_line_error(
@@ -149,7 +151,8 @@ def test_histogram_then_solve(lengths, tmp_path):
     assert np.array_equal(counts, np.bincount(values))
     printed = call_command(main, "histogram", str(lengths))
     assert printed.stdout.startswith("length,count\n")
-    assert printed.stderr == ""
+    for word in ("sequences", "tokens", "longest", "mean"):
+        assert word in printed.stderr
     rows = [line.split(",") for line in printed.stdout.strip().split("\n")[1:]]
     assert [[int(a), int(b)] for a, b in rows] == [[n, counts[n]] for n in np.flatnonzero(counts)]
     as_json = json.loads(call_command(main, "histogram", str(lengths), "--json").stdout)
@@ -197,8 +200,10 @@ def test_pack_writes_packs(lengths, tmp_path):
         assert_one_line_error(refused, 2, "ends in .npz")
 
 
-def test_compare_shows_all_solvers_at_all_depths(histogram):
-    done = call_command(main, "compare", str(histogram), "--depths", "1", "2", "none")
+def test_compare_shows_all_solvers_at_all_depths(histogram, tmp_path):
+    table = tmp_path / "table.csv"
+    depths = ("--max-per-pack", "1", "2", "none", "--output", str(table))
+    done = call_command(main, "compare", str(histogram), *depths)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.strip().split("\n")
     assert lines[0].split()[:3] == ["depth", "solver", "packs"]
@@ -206,17 +211,41 @@ def test_compare_shows_all_solvers_at_all_depths(histogram):
         assert sum(solver in line for line in lines[2:] if not line.startswith("-:")) == 3
     assert lines[-1].startswith("-: ")
     assert "needs a limit" in lines[-1]
+    with open(table, encoding="utf-8", newline="") as stream:
+        written = list(csv.DictReader(stream))
+    assert len(written) == 3 * 4
+    assert [row["max_per_pack"] for row in written[::4]] == ["1", "2", ""]
+    assert [row["packs"] for row in written[:4]] == ["15"] * 4
     printed = json.loads(call_command(main, "compare", str(histogram), "--json").stdout)
+    assert printed["max_length"] == 8
     assert len(printed["rows"]) == 6 * 4
     for row in printed["rows"]:
         assert ("packs" in row) != ("reason" in row)
         if "packs" in row:
             assert row["gap"] == row["packs"] - row["lower_bound"] >= 0
-    few = call_command(main, "compare", str(histogram), "--algorithms", "lpfhp", "--depths", "3")
-    assert len(few.stdout.strip().split("\n")) == 3
-    for option, value in (("--depths", "0"), ("--depths", "many"), ("--algorithms", "magic")):
-        refused = call_command(main, "compare", str(histogram), option, value)
-        assert_one_line_error(refused, 2, option[2:], value)
+    few = ("--algorithms", "lpfhp", "--max_per_pack", "3", "3", "--max-length", "9")
+    done = call_command(main, "compare", str(histogram), *few)
+    assert len(done.stdout.strip().split("\n")) == 3
+    assert json.loads(call_command(main, "compare", str(histogram), *few, "--json").stdout)["rows"][
+        0
+    ]["efficiency"] == pytest.approx(58 / (9 * 7))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-per-pack", "0"], ["max_per_pack", "'0'"]),
+        (["--max-per-pack", "2", "many"], ["max_per_pack", "'many'"]),
+        (["--max-per-pack", "²"], ["max_per_pack", "'²'"]),
+        (["--algorithms", "magic"], ["algorithms", "'magic'"]),
+        (["--algorithms", "nnlshp", "--max-length", "7"], ["counts[8]", "max_length 7"]),
+        (["--algorithms", "nnlshp", "--time-limit", "0"], ["time_limit"]),
+        (["--output", "table.txt"], ["table.txt", "ends in .csv"]),
+        (["--max-length", "99999999"], ["max_length: expected at most"]),
+    ],
+)
+def test_compare_refuses(histogram, options, words):
+    assert_one_line_error(call_command(main, "compare", str(histogram), *options), 2, *words)
 
 
 @pytest.mark.parametrize("suffix", ["png", "html"])
@@ -252,10 +281,76 @@ def test_long_work_shows_that_it_goes_on(capsys, monkeypatch):
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("histogram", "h.csv"),
+        ("solve", "plan.json"),
+        ("compare", "table.csv"),
+        ("plot", "plan.png"),
+        ("pack", "p.npz"),
+    ],
+)
+def test_output_that_cannot_be(histogram, lengths, tmp_path, command, name):
+    source = str(lengths if command in ("histogram", "pack") else histogram)
+    limit = ["--max-length", "128"] if command == "pack" else []
+
+    def refused(output, *words):
+        done = call_command(main, command, source, *limit, "--output", str(output))
+        assert_one_line_error(done, 2, *words)
+        assert done.stdout == ""
+
+    (tmp_path / name).mkdir()
+    refused(tmp_path / name, "found a folder")
+    (tmp_path / "a file").write_text("", encoding="utf-8")
+    refused(tmp_path / "a file" / name, "a file")
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_output_is_never_the_input(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("length,count\n3,10\n", encoding="utf-8")
+    for command, options in (("histogram", ["--column", "count"]), ("solve", []), ("compare", [])):
+        done = call_command(main, command, str(path), *options, "--output", str(path))
+        assert_one_line_error(done, 2, "is the input")
+    assert path.read_text(encoding="utf-8") == "length,count\n3,10\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--max-length", "0"], ["max_length", "found 0"]),
+        (["--max-length", "1099511627776"], ["max_length: expected at most", "1099511627776"]),
+        (["--algorithm", "magic"], ["algorithm: expected one of", "magic"]),
+        (["--algorithm", "nnlshp"], ["nnlshp needs a limit"]),
+        (["--overlong", "keep"], ["overlong: expected one of", "keep"]),
+        (["--seed", "-1"], ["seed", "found -1"]),
+        (["--time-limit", "nan"], ["time_limit", "nan"]),
+        (["--output", "p.zip"], ["p.zip", "ends in .npz"]),
+    ],
+)
+def test_pack_refuses_options_by_name(lengths, tmp_path, options, words):
+    """Not as a fault of the lengths."""
+    given = ["--max-length", "128", "--output", str(tmp_path / "p.npz"), *options]
+    done = call_command(main, "pack", str(lengths), *given)
+    assert_one_line_error(done, 2, *words)
+    assert lengths.name not in done.stderr
+
+
+def test_lengths_too_long_for_a_table(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([3, 2**40]))
+    done = call_command(main, "histogram", str(tmp_path / "a.npy"))
+    assert_one_line_error(done, 2, "a.npy", "lengths[1]: expected at most", str(2**40))
+
+
 @pytest.mark.parametrize("command", ["histogram", "solve", "compare", "plot", "pack"])
 def test_help_has_an_example(command):
     shown = call_command(main, command, "--help").stdout
-    assert f"python -m packing {command} lengths" in " ".join(shown.split())
+    examples = [line for line in shown.split("\n") if line.startswith("  python -m packing ")]
+    assert examples
+    for example in examples:
+        assert example.startswith(f"  python -m packing {command} ")
+        assert set(re.findall(r"--[\w-]+", example)) <= set(re.findall(r"--[\w-]+", shown))
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00v\x00{'descr"])

@@ -29,6 +29,7 @@ def as_objects(values):
 TEXTS = [
     ("a.txt", "5\n3\n512\n1\n3\n", None),
     ("no end.txt", "5\n3\n512\n1\n3", None),
+    ("marked.txt", "\ufeff5\n3\n512\n1\n3\n", None),
     ("windows.txt", "5\r\n3\r\n512\r\n1\r\n3\r\n", None),
     ("a.jsonl", json_lines(LENGTHS), None),
     ("lists.ndjson", json_lines([list(range(n)) for n in LENGTHS]), None),
@@ -48,6 +49,26 @@ def test_texts(tmp_path, name, text, column, compression):
     with openers[compression](path, "wb") as stream:
         stream.write(text.encode("utf-8"))
     assert read_lengths(str(path), column).tolist() == LENGTHS
+
+
+@pytest.mark.parametrize("compression", [".gz", ".xz", ".bz2"])
+@pytest.mark.parametrize("damage", ["cut short", "changed"])
+def test_damaged_compression(tmp_path, compression, damage):
+    path = tmp_path / ("a.txt" + compression)
+    with {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}[compression](path, "wb") as stream:
+        stream.write(b"".join(b"%d\n" % n for n in range(1, 5000)))
+    whole = bytearray(path.read_bytes())
+    middle = len(whole) // 2
+    if damage == "changed":
+        whole[middle : middle + 100] = b"\xff" * 100
+    path.write_bytes(whole if damage == "changed" else whole[:middle])
+    assert_one_line_error(call_command(main, "histogram", str(path)), 2, path.name)
+
+
+def test_csv_with_whole_documents_beside_the_length(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("text,n\n" + "x" * 200_000 + ",5\n", encoding="utf-8")
+    assert read_lengths(str(path), "n").tolist() == [5]
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.int64, ">i4"])
@@ -76,8 +97,11 @@ def test_blocks_join_lines(tmp_path, monkeypatch):
         ("a.txt", b"5\n\n3\n", [], ["line 2", "found ''"]),
         ("a.txt", b"5\nnan\n", [], ["line 2", "nan"]),
         ("a.txt", b"5\n99999999999999999999\n", [], ["line 2", "below 2^63"]),
-        ("a.txt", b"5\n0\n", [], ["lengths[1]", "at least 1 token, found 0"]),
-        ("a.txt", b"5\n-3\n", [], ["lengths[1]", "found -3"]),
+        ("a.txt", b"5\n0\n", [], ["line 2", "at least 1", "found 0"]),
+        ("a.txt", b"5\n-3\n", [], ["line 2", "found -3"]),
+        ("a.txt", b"5\n1_000\n", [], ["line 2", "1_000"]),
+        ("a.txt", b"5\n" + b"9" * 5000, [], ["line 2", "99999"]),
+        ("a.txt", "5\n3\n".encode("utf-16"), [], ["line 1"]),
         ("a.txt", b"\n", [], ["line 1"]),
         ("a.txt", b"", [], ["empty file"]),
         ("a.txt", b"5\n\xff\n", [], ["line 2"]),
@@ -88,6 +112,10 @@ def test_blocks_join_lines(tmp_path, monkeypatch):
         ("a.txt", b"9\n", ["--overlong", "keep"], ["overlong: expected one of error, drop"]),
         ("a.jsonl", b"5\nnull\n", [], ["line 2", "None"]),
         ("a.jsonl", b"5\ntrue\n", [], ["line 2", "True"]),
+        ("a.jsonl", b"5\nNaN\n", [], ["line 2", "nan"]),
+        ("a.jsonl", b"5\n\n0\n", [], ["line 3", "found 0"]),
+        ("a.jsonl", b"[5]\n[]\n", [], ["line 2", "an empty list"]),
+        ("a.jsonl", b'"5"\n', [], ["line 1", "'5'"]),
         ("a.jsonl", b"5\n{\n", [], ["line 2", "not JSON"]),
         ("a.jsonl", b'{"n": 5}\n', [], ["line 1", "--column", "n"]),
         ("a.jsonl", b'{"n": 5}\n{"m": 5}\n', ["--column", "n"], ["line 2", "has no 'n'", "m"]),
@@ -100,6 +128,7 @@ def test_blocks_join_lines(tmp_path, monkeypatch):
         ("a.csv", b"id,n\na,5\n", [], ["--column", "id, n"]),
         ("a.csv", b"id,n\na,5\n", ["--column", "m"], ["id, n", "'m'"]),
         ("a.csv", b"id,n\na,5\nb\n", ["--column", "n"], ["line 3", "found ''"]),
+        ("a.csv", b"id,n\na,0\n", ["--column", "n"], ["line 2", "found 0"]),
         ("a.csv", b"id,n\n\xff,5\n", ["--column", "n"], ["damaged"]),
         ("a.csv", b"id,n\n", ["--column", "n"], ["holds no lengths"]),
         ("a.npy", b"\x93NUMPY", [], ["not a .npy array"]),
@@ -109,12 +138,13 @@ def test_blocks_join_lines(tmp_path, monkeypatch):
         ("a.txt.bz2", b"5\n", [], ["cannot be read"]),
         ("a.parquet", b"5\n", [], ["expected .npy", "'.parquet'"]),
         ("lengths", b"5\n", [], ["expected .npy"]),
-        (None, b"", [], ["no such file"]),
+        ("missing.parquet", None, ["--column", "n"], ["no such file"]),
+        ("missing.txt", None, [], ["no such file"]),
     ],
 )
 def test_bad_lengths_are_one_line(tmp_path, name, content, options, words):
-    path = tmp_path / (name or "missing.txt")
-    if name:
+    path = tmp_path / name
+    if content is not None:
         path.write_bytes(content)
     for command in (["histogram"], ["pack", "--output", str(tmp_path / "out.npz")]):
         limit = (
