@@ -68,7 +68,9 @@ def test_report_needs_no_network(folder):
     assert not re.search(r"(?:src|href)=\"(?!data:)", text)
 
 
-@pytest.mark.parametrize("code", blocks("python"), ids=["packing alone", "own training loop"])
+@pytest.mark.parametrize(
+    "code", blocks("python"), ids=["pack", "online packer", "own training loop"]
+)
 def test_python_runs(folder, monkeypatch, code):
     monkeypatch.chdir(folder)
     exec(compile(code, "README.md", "exec"), {})
