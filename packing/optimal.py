@@ -28,7 +28,8 @@ from packing.programme import Programme
 from packing.rounding import Rows, fit_to_histogram
 
 TIME_LIMIT = 30.0  # seconds
-PRICE_UNIT = 1 << 40  # a pack's price in the whole-number prices of the knapsack
+PRICE_UNIT = 1 << 40  # a pack's price in the whole-number prices of the knapsack, at most
+LARGEST_PRICE = 1.5  # packs; the programme's are 1 at most, give or take its tolerance
 SEEDS = 2  # perturbed price lists that give the first strategies
 SEED_NOISE = 1e-2  # of a price
 SMOOTHING = 0.5  # share of the smooth prices in those that are asked for new strategies
@@ -102,6 +103,7 @@ class _Search:
         self.knapsack = Knapsack(self.lengths, max_length, depth, deadline)
         self.scale = max(1.0, max(self.demand) / LARGEST_DEMAND)
         self.programme = Programme(counts[self.lengths] / self.scale, deadline)
+        self.unit = min(PRICE_UNIT, 2**61 // max_length)  # so that no pack's value passes 2^62
         self.mix: Optional[npt.NDArray[np.float64]] = None  # (S,) packs
 
     def seed(self, known: PackingPlan) -> None:
@@ -115,9 +117,12 @@ class _Search:
             self._price(even * (1.0 + SEED_NOISE * rng.random(even.size)))
             self.programme.add(self.knapsack.packs_with(np.arange(even.size)))
 
+    def _whole(self, prices: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        return np.floor(np.minimum(prices, LARGEST_PRICE) * self.unit).astype(np.int64)
+
     def _price(self, prices: npt.NDArray[np.float64]) -> None:
         """Solves the knapsack at these prices of the lengths and raises the lower bound to Farley's."""
-        whole = np.floor(prices * PRICE_UNIT).astype(np.int64)
+        whole = self._whole(prices)
         values = self.knapsack.solve(whole)
         worth = sum(price * number for price, number in zip(whole.tolist(), self.demand))
         self.bound = max(self.bound, -(-worth // max(1, int(values.max()))))
@@ -134,7 +139,7 @@ class _Search:
                 if self.bound >= min(fewest, known):
                     return
                 found = self.knapsack.packs_with(np.arange(even.size))
-                if self.programme.add(_worth_more_than_a_pack(found, prices)):
+                if self.programme.add(_worth_more(found, self._whole(prices), self.unit)):
                     break
             else:
                 return  # no strategy outside would help: this is the optimum
@@ -188,11 +193,10 @@ class _Search:
         return pack_lpfhp(counts, max_length=self.max_length, max_per_pack=self.max_per_pack)
 
 
-def _worth_more_than_a_pack(packs: Packs, prices: npt.NDArray[np.float64]) -> Packs:
-    """Those of the packs (at least one) whose sequences cost more than a pack at these prices."""
+def _worth_more(packs: Packs, prices: npt.NDArray[np.int64], unit: int) -> Packs:
+    """Those of the packs (at least one) whose sequences cost more than a pack, `unit`."""
     offsets, items = packs
-    whole = np.floor(prices * PRICE_UNIT).astype(np.int64)
-    worth = np.add.reduceat(whole[items], offsets[:-1]) > PRICE_UNIT + PRICE_UNIT // 10**9
+    worth = np.add.reduceat(prices[items], offsets[:-1]) > unit + unit // 10**9
     sizes = np.diff(offsets)
     return np.concatenate([[0], np.cumsum(sizes[worth])]), items[np.repeat(worth, sizes)]
 

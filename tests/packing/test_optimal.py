@@ -68,15 +68,18 @@ def test_never_more_packs_than_any_other_solver(histogram, depth):
     assert auto.algorithm in ("spfhp", "lpfhp", "optimal")
 
 
+@pytest.mark.parametrize("unit", [1 << 40, 1 << 62])  # the second would overflow if it were used
 @given(histogram=histograms(max_length=14, largest=12), depth=st.integers(1, 4), data=st.data())
-def test_any_prices_give_a_bound(histogram, depth, data):
+def test_any_prices_give_a_bound(unit, histogram, depth, data):
     counts, max_length = histogram
     best = solve(counts, max_length, depth, "optimal").num_packs
-    search = _Search(counts, max_length, depth, math.inf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("packing.optimal.PRICE_UNIT", unit)
+        search = _Search(counts, max_length, depth, math.inf)
     size = search.lengths.size
     prices = data.draw(st.lists(st.floats(0, 2), min_size=size, max_size=size))
     search._price(np.array(prices))
-    assert search.bound <= best
+    assert 1 <= search.bound <= best
 
 
 @pytest.mark.parametrize(
