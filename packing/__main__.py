@@ -162,7 +162,7 @@ def run_solve(options: Any) -> None:
     if options.json:
         print(json.dumps({**figures, "notes": notes}))
     else:
-        print_figures(figures)
+        print_figures({**figures, "output": options.output} if options.output else figures)
         print_notes(notes)
 
 
@@ -243,7 +243,7 @@ def run_pack(options: Any) -> None:
         return
     notes = report.pop("notes")
     overlong = describe_overlong(report.pop("overlong"), options.max_length)
-    print_figures(report)
+    print_figures({**report, "output": options.output})
     print_notes([*notes, *overlong])
 
 
