@@ -3,6 +3,7 @@
 Shape letters: L tokens, D sequences per pack, S strategies.
 [1] Krell et al., arXiv:2107.02027, section 3.3
 [2] Lawson and Hanson, Solving Least Squares Problems (1974), chapter 23
+[3] scipy issue 25389: `nnls` returns a point that is not the optimum, and a residual that is not its own
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Optional, Tuple
 import numpy as np
 import numpy.typing as npt
 from scipy.linalg import get_blas_funcs
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear, nnls
 
 from packing.greedy import pack_lpfhp
 from packing.histogram import Counts
@@ -26,7 +27,7 @@ Indices = npt.NDArray[np.integer]
 SHORT_LENGTH = 8  # tokens; leaving such sequences over costs little, see SHORT_WEIGHT
 SHORT_WEIGHT = 0.09  # weight of their residual, the paper's
 GRADIENT_TOLERANCE = 1e-12  # counts scaled to at most 1; rounding errors are about 1e-15
-NNLS_TOLERANCE = 1e-10  # the same where scipy's `nnls` is used, which has a tolerance of its own
+NNLS_TOLERANCE = 1e-10  # the same where scipy solves, which has tolerances of its own
 MAX_STRATEGIES = 2_000_000  # rows of D int32; more would not fit a laptop
 MAX_ENTERING = 50  # strategies that may enter, for each length; published histograms take 2
 POOL = 1000  # strategies with the steepest gradients, out of which several enter
@@ -147,6 +148,8 @@ def solve_mix(strategies: npt.NDArray[np.int32], counts: Counts) -> Floats:
     mix = _lawson_hanson(parts, weights, target)
     if not optimality_error(strategies, counts, scale * mix) <= GRADIENT_TOLERANCE:
         mix = _nnls_of_some(parts, weights, target)
+        if not optimality_error(strategies, counts, scale * mix) <= NNLS_TOLERANCE:
+            raise RuntimeError("scipy's solution is not the optimum")
     return scale * mix
 
 
@@ -287,7 +290,7 @@ class _ActiveSet:
 def _nnls_of_some(parts: Indices, weights: Floats, target: Floats) -> Floats:
     """Use (S,) of strategies (D, S), by scipy on a set of columns that grows until no other would help.
 
-    For each length, the strategy with it that has the steepest gradient joins. Slow and sure.
+    For each length, the strategy with it that has the steepest gradient joins. Slow, and not checked.
     Raises RuntimeError when `nnls` does not converge.
     """
     mix = np.zeros(parts.shape[1])
@@ -305,7 +308,18 @@ def _nnls_of_some(parts: Indices, weights: Floats, target: Floats) -> Floats:
         matrix = np.zeros((weights.size, chosen.size))
         np.add.at(matrix, (parts[:, chosen], np.arange(chosen.size)), 1.0)
         matrix *= weights[:, None]
-        solution, _ = nnls(matrix, target, maxiter=50 * chosen.size)
+        solution = _dense_nnls(matrix, target)
         mix[chosen] = solution
         residual = target - matrix @ solution
     raise RuntimeError("columns still entered after 1000 rounds")
+
+
+def _dense_nnls(matrix: Floats, target: Floats) -> Floats:
+    """Least squares x >= 0 by `nnls`, which scipy 1.15 to 1.17 gets wrong at times [3], or then by bvls."""
+    solution, _ = nnls(matrix, target, maxiter=50 * matrix.shape[1])
+    gradient = matrix.T @ (target - matrix @ solution)
+    gradient[solution > 0] = np.abs(gradient[solution > 0])
+    if gradient.max() <= NNLS_TOLERANCE:
+        return solution
+    found = lsq_linear(matrix, target, (0, np.inf), method="bvls", tol=1e-14)
+    return np.maximum(found.x, 0.0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear, nnls
 
 from packing import nnlshp
 from packing.histogram import read_histogram
@@ -30,14 +30,21 @@ def dense_problem(strategies, counts):
     return weights[:, None] * matrix, weights * (counts / counts.max())
 
 
+def least_residual(matrix, target):
+    """By two dense solvers of scipy, since `nnls` of 1.15 to 1.17 at times is not at the optimum."""
+    by_nnls, _ = nnls(matrix, target, maxiter=10_000)
+    by_bvls = lsq_linear(matrix, target, (0, np.inf), method="bvls", tol=1e-14).x
+    return min(np.linalg.norm(matrix @ np.maximum(x, 0) - target) for x in (by_nnls, by_bvls))
+
+
 def assert_optimal(strategies, counts):
     matrix, target = dense_problem(strategies, counts)
-    best, _ = nnls(matrix, target, maxiter=10_000)
+    best = least_residual(matrix, target)
     mix = solve_mix(strategies, counts)
     assert mix.shape == (len(strategies),)
     assert mix.min() >= 0
     found = np.linalg.norm(matrix @ (mix / counts.max()) - target)
-    assert found == pytest.approx(np.linalg.norm(matrix @ best - target), rel=1e-9, abs=1e-9)
+    assert found == pytest.approx(best, rel=1e-9, abs=1e-9)
     assert optimality_error(strategies, counts, mix) <= GRADIENT_TOLERANCE
 
 
@@ -120,12 +127,26 @@ def test_scipy_takes_over_where_the_active_set_stops_early(limit, value, histogr
     counts, max_length = histogram
     strategies = full_strategies(max_length, min(depth, max_length))
     matrix, target = dense_problem(strategies, counts)
-    best = np.linalg.norm(matrix @ nnls(matrix, target, maxiter=10_000)[0] - target)
+    best = least_residual(matrix, target)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nnlshp, limit, value)
         mix = solve_mix(strategies, counts)
     found = np.linalg.norm(matrix @ (mix / counts.max()) - target)
     assert found == pytest.approx(best, abs=1e-8)
+
+
+def test_a_wrong_solution_of_scipy_is_seen(monkeypatch):
+    counts = np.array([0, 0, 0, 0, 0, 25, 5, 0, 0, 0, 0, 0, 1, 0, 0])  # scipy 1.17.1 fails on it
+    strategies = full_strategies(14, 4)
+    best = least_residual(*dense_problem(strategies, counts))
+    monkeypatch.setattr(nnlshp, "MAX_ENTERING", 0)
+    for scipys in (nnls, lambda matrix, target, maxiter: (np.ones(matrix.shape[1]), 0.0)):
+        monkeypatch.setattr(nnlshp, "nnls", scipys)
+        mix = solve_mix(strategies, counts) / counts.max()
+        matrix, target = dense_problem(strategies, counts)
+        assert np.linalg.norm(matrix @ mix - target) == pytest.approx(best, abs=1e-9)
+    monkeypatch.setattr(nnlshp, "_nnls_of_some", lambda parts, *_: np.ones(parts.shape[1]))
+    assert "not the optimum" in assert_exact(counts, 4, "lpfhp").notes[0]
 
 
 @pytest.mark.parametrize("error", [RuntimeError, np.linalg.LinAlgError])
