@@ -20,8 +20,12 @@ def whole_file(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield partial
-    except BaseException:
-        partial.unlink(missing_ok=True)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename == str(partial):
+            if not os.path.exists(partial):
+                error.filename = str(path)  # what the user knows
+        with contextlib.suppress(OSError):
+            partial.unlink()
         raise
     with open(partial, "rb") as written:
         os.fsync(written.fileno())

@@ -246,6 +246,23 @@ def test_nothing_half_written_stays(tmp_path):
         assert list(partial.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "in_the_way", "named", "reason"),
+    [
+        ("a" * 250, None, "a" * 250, "name too long"),
+        ("a.txt", "a.txt.partial", "a.txt.partial", "a directory"),
+    ],
+)
+def test_file_that_cannot_be_written_is_named_as_its_user_does(
+    tmp_path, name, in_the_way, named, reason
+):
+    if in_the_way:
+        (tmp_path / in_the_way).mkdir()
+    with pytest.raises(OSError, match=reason) as raised, whole_file(tmp_path / name) as partial:
+        partial.write_text("half", encoding="utf-8")
+    assert raised.value.filename == str(tmp_path / named)
+
+
 def test_info_has_what_the_manifest_needs():
     assert NO_EXAMPLE == NO_LABEL == -1
     assert set(ShardInfo.__dataclass_fields__) == set(INFO.__dict__)
