@@ -50,6 +50,9 @@ class Assignment:
     starts: Optional[Ids] = None
     lengths: Optional[Lengths] = None
 
+    def __repr__(self) -> str:
+        return f"Assignment({self.ids.size} sequences in {self.num_packs} packs, {self.plan!r})"
+
     @property
     def num_packs(self) -> int:
         return self.offsets.size - 1
@@ -60,7 +63,12 @@ class Assignment:
         return self.ids[self.offsets[index] : self.offsets[index + 1]]
 
     def save(self, path: Union[str, Path]) -> None:
-        """Writes a .npz file for `numpy.load`: the arrays, and `report` as JSON text."""
+        """Writes a .npz file for `numpy.load`: the arrays, and `report` as JSON text.
+
+        Raises ValueError where the name does not end in .npz.
+        """
+        if Path(path).suffix != ".npz":
+            raise ValueError(f"{path}: expected a file name that ends in .npz")
         arrays: Dict[str, Any] = {
             "offsets": self.offsets,
             "ids": self.ids,

@@ -5,6 +5,7 @@ Shape letters: n sequences, P pieces (parts of sequences that are packed as sequ
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import Any, Dict, Optional
 
@@ -14,6 +15,22 @@ import numpy.typing as npt
 MOST_PIECES = 2**31  # that sequences are split into
 OVERLONG = ("error", "drop", "truncate", "split")
 Lengths = npt.NDArray[np.integer]
+SERIES = (list, tuple, np.ndarray)
+
+
+def whole_number(text: str) -> Optional[int]:
+    """The whole number that a text says, also as 12.0 or 1.2e+01 (numpy.savetxt); None if it says none."""
+    if "_" in text:  # 1_000 is a number to Python
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if abs(value) <= 2.0**53 and value.is_integer() else None
 
 
 def shown(value: Any) -> str:
@@ -26,6 +43,16 @@ def whole_numbers(name: str, numbers: Any) -> npt.NDArray[np.integer]:
 
     Raises ValueError naming the first position that holds something else, as `name[position]`.
     """
+    if isinstance(numbers, (str, bytes, os.PathLike)):
+        raise ValueError(
+            f"{name}: expected a 1-D array of whole numbers, found {shown(numbers)}; read the file first, "
+            "or use python -m packing"
+        )
+    if isinstance(numbers, (list, tuple)) and isinstance(next(iter(numbers), 0), SERIES):
+        raise ValueError(
+            f"{name}[0]: expected a whole number, found a {type(numbers[0]).__name__}; of lists of tokens, "
+            "pass [len(tokens) for tokens in lists]"
+        )
     try:
         values = np.asarray(numbers)
     except (
@@ -36,8 +63,12 @@ def whole_numbers(name: str, numbers: Any) -> npt.NDArray[np.integer]:
     ) as error:  # rows of unequal length...
         reason = " ".join(str(error).split())[:120]
         raise ValueError(f"{name}: expected a 1-D array of whole numbers ({reason})") from None
+    if values.ndim == 0:
+        found = f"{type(numbers).__name__} {shown(numbers)}"
+        raise ValueError(f"{name}: expected a 1-D array or a list of whole numbers, found {found}")
     if values.ndim != 1 or values.size == 0:
-        raise ValueError(f"{name}: expected a 1-D array that is not empty, found {values.shape}")
+        found = f"shape {values.shape}" if values.size else "none"
+        raise ValueError(f"{name}: expected a 1-D array that is not empty, found {found}")
     if isinstance(numbers, np.ma.MaskedArray) and np.ma.is_masked(numbers):
         place = int(np.flatnonzero(np.ma.getmaskarray(numbers))[0])
         raise ValueError(f"{name}[{place}]: expected a whole number, found none (masked)")
@@ -118,7 +149,7 @@ def fit_lengths(lengths: Any, max_length: int, overlong: str = "error") -> Fitte
     if overlong == "error":
         raise ValueError(
             f"lengths[{over[0]}]: expected 1..{max_length} tokens, found {values[over[0]]}; "
-            "overlong = drop, truncate or split allows longer ones"
+            "overlong='drop', 'truncate' or 'split' allows longer ones"
         )
     touched = [int(n) for n in values[over]]  # Python's integers: their sum may pass 64 bits
     report.update(sequences=over.size, tokens=sum(touched))

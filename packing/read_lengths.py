@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import bz2
 import codecs
+import contextlib
 import csv
 import gzip
 import importlib
@@ -17,13 +18,13 @@ import sys
 import zlib
 from array import array
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import numpy as np
 import numpy.typing as npt
 from tqdm import tqdm
 
-from packing.lengths import Lengths
+from packing.lengths import Lengths, whole_number
 
 OPENERS: Dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
@@ -38,12 +39,13 @@ ROWS = 10_000  # of a dataset read at once
 def read_lengths(source: str, column: Optional[str] = None, split: Optional[str] = None) -> Lengths:
     """Reads the length of every sequence: (n,) integers.
 
-    Text is checked to be whole numbers >= 1, which names the line; arrays and datasets are left to
-    `check_lengths`, which names the position.
+    Text is checked to be whole numbers >= 1 (12.0 is one, as in arrays), which names the line; arrays
+    and datasets are left to `check_lengths`, which names the position.
 
     source  .npy (1-D integers; read by memory map), .txt (one number a line), .jsonl or .ndjson (a number
-            or an object a line), .json (a list of those), .csv (with a header); text may be .gz, .xz or
-            .bz2; or a folder written by `datasets.save_to_disk`, or a dataset's name on the hub
+            or an object a line), .json (a list of those), .csv (the first line names the columns; a single
+            column needs no name); text may be .gz, .xz or .bz2; or a folder written by
+            `datasets.save_to_disk`, or a dataset's name on the hub
     column  of objects, CSV and datasets: holds the length, or a list whose items are counted
     split   of datasets: train, validation...
     Raises ValueError naming the file and the line or row, ImportError without the library `datasets`.
@@ -130,28 +132,42 @@ def _of_text(path: Path, column: Optional[str]) -> Lengths:
     parts: List[npt.NDArray[np.int64]] = []
     number = 0
     for lines in _blocks(path):
-        try:
-            part = np.array(lines).astype(np.int64)
-        except (ValueError, OverflowError):
-            part = np.zeros(1, dtype=np.int64)
-        if (part < 1).any() or b"_" in b"".join(lines):  # 1_000 is a number to Python
-            part = np.array([_number(path, number + i, n) for i, n in enumerate(lines, 1)])
+        part = _numbers(lines)
+        if (part < 1).any() or b"_" in b"".join(lines):
+            texts = (line.decode("utf-8", "replace") for line in lines)
+            part = np.array([_number(path, number + i, n) for i, n in enumerate(texts, 1)])
         parts.append(part)
         number += len(lines)
     return _joined(path, parts)
 
 
-def _number(path: Path, line: int, text: bytes) -> int:
-    found = text.decode("utf-8", "replace").strip()[:80]
-    try:
-        value = int(text) if b"_" not in text else None
-    except ValueError:
-        value = None
-    return _checked(f"{path}, line {line}", value, found)
+def _numbers(lines: List[bytes]) -> npt.NDArray[np.int64]:
+    """Lines as whole numbers, at once; [0] where one of them is none or too large to say."""
+    texts = np.array(lines)
+    with contextlib.suppress(ValueError, OverflowError):
+        return texts.astype(np.int64)
+    with contextlib.suppress(ValueError):
+        floats = texts.astype(np.float64)  # 1.2e+01: numpy.savetxt
+        if (np.abs(floats) < 2.0**53).all() and (floats == np.floor(floats)).all():
+            return floats.astype(np.int64)
+    return np.zeros(1, dtype=np.int64)
+
+
+def _number(path: Path, line: int, text: str) -> int:
+    where = f"{path}, line {line}"
+    if not text.strip():
+        raise ValueError(f"{where}: expected a length as a whole number, found nothing")
+    return _checked(where, whole_number(text), text.strip()[:80])
 
 
 def _checked(where: str, value: Any, found: Any) -> int:
     """`value` when it is a length; raises ValueError saying where what was found instead."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= 2.0**53:
+        value = int(value)
+    if isinstance(value, str):
+        raise ValueError(
+            f"{where}: expected a length or a list of tokens, found text {found!r:.80}"
+        )
     if isinstance(value, bool) or not isinstance(value, int):
         raise ValueError(f"{where}: expected a length as a whole number, found {found!r:.80}")
     if not 1 <= value < 2**63:
@@ -205,8 +221,11 @@ def _of_json(path: Path, column: Optional[str]) -> Lengths:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: not JSON ({error}); JSON lines are named .jsonl") from None
-    if not isinstance(values, list) or not values:
-        raise ValueError(f"{path}: expected a list of lengths or of objects, not empty")
+    if not isinstance(values, list):
+        found = type(values).__name__.replace("dict", "object")
+        raise ValueError(f"{path}: expected a list of lengths or of objects, found one {found}")
+    if not values:
+        raise ValueError(f"{path}: holds no lengths")
     lengths = [_length_of(f"{path}, item {i}", value, column) for i, value in enumerate(values)]
     return np.array(lengths, dtype=np.int64)
 
@@ -216,18 +235,39 @@ def _of_csv(path: Path, column: Optional[str]) -> Lengths:
         csv.field_size_limit(2**31 - 1)  # other columns may hold whole documents
         rows = csv.reader(stream)
         header = next(rows, [])
-        if column is None or column not in header:
-            names = ", ".join(header[:8])
-            raise ValueError(f"{path}: --column must name one of {names}; found {column!r}")
-        place = header.index(column)
+        place, unnamed = _column_of(path, header, column)
         lengths = array("q")
+        if unnamed:
+            lengths.append(_number(path, 1, header[0]))
         with _bar(path, " rows") as bar:
             for row in rows:
                 if row:
                     cell = row[place] if place < len(row) else ""
-                    lengths.append(_number(path, rows.line_num, cell.encode("utf-8")))
+                    lengths.append(_number(path, rows.line_num, cell))
                     bar.update()
     return _joined(path, [np.array(lengths)] if lengths else [])
+
+
+def _column_of(path: Path, header: List[str], column: Optional[str]) -> Tuple[int, bool]:
+    """Which column holds the lengths, and whether the first line does so too: (place, unnamed)."""
+    if {name.strip().lower() for name in header} == {"length", "count"}:
+        raise ValueError(
+            f"{path}: a histogram (`length,count`), expected lengths; `solve`, `compare` and `plot` "
+            "take histograms"
+        )
+    unnamed = any(whole_number(name) is not None for name in header)
+    if len(header) == 1 and column is None:
+        return 0, unnamed
+    if unnamed:
+        found = ",".join(header)[:80]
+        raise ValueError(f"{path}, line 1: expected the names of the columns, found {found!r}")
+    if column is None or column not in header:
+        names = ", ".join(
+            repr(name) if name != name.strip() or not name else name for name in header[:8]
+        )
+        found = "" if column is None else f"; found {column!r}"
+        raise ValueError(f"{path}: --column must name one of {names}{found}")
+    return header.index(column), False
 
 
 def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Lengths:

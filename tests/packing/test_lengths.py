@@ -36,6 +36,10 @@ TEXTS = [
     ("a.jsonl", "\n" + json_lines(as_objects(LENGTHS)), "n"),
     ("a.jsonl", json_lines(as_objects(LENGTHS)), "ids"),
     ("a.json", json.dumps(LENGTHS), None),
+    ("a.txt", "5.0\n3\n5.12e+02\n1.000000000000000000e+00\n3\n", None),
+    ("a.jsonl", "5.0\n3\n512\n1\n3.0\n", None),
+    ("a.csv", "5\n3\n512\n1\n3\n", None),
+    ("a.csv", "tokens\n5\n3\n512\n1\n3\n", None),
     ("a.json", json.dumps(as_objects(LENGTHS)), "ids"),
     ("a.csv", 'id,n\na,5\nb,3\nc,512\n\nd,1\n"e\nf",3\n', "n"),
 ]
@@ -94,7 +98,7 @@ def test_blocks_join_lines(tmp_path, monkeypatch):
     ("name", "content", "options", "words"),
     [
         ("a.txt", b"5\n2.5\n", [], ["line 2", "a whole number, found '2.5'"]),
-        ("a.txt", b"5\n\n3\n", [], ["line 2", "found ''"]),
+        ("a.txt", b"5\n\n3\n", [], ["line 2", "found nothing"]),
         ("a.txt", b"5\nnan\n", [], ["line 2", "nan"]),
         ("a.txt", b"5\n99999999999999999999\n", [], ["line 2", "below 2^63"]),
         ("a.txt", b"5\n0\n", [], ["line 2", "at least 1", "found 0"]),
@@ -121,13 +125,18 @@ def test_blocks_join_lines(tmp_path, monkeypatch):
         ("a.jsonl", b'{"n": 5}\n{"m": 5}\n', ["--column", "n"], ["line 2", "has no 'n'", "m"]),
         ("a.jsonl", b"5\n", ["--column", "n"], ["line 1", "an object"]),
         ("a.jsonl", b"\n", [], ["holds no lengths"]),
-        ("a.json", b"{}", [], ["expected a list"]),
-        ("a.json", b"[]", [], ["expected a list"]),
+        ("a.json", b"{}", [], ["expected a list", "found one object"]),
+        ("a.json", b"[]", [], ["holds no lengths"]),
         ("a.json", b"5\n3\n", [], ["JSON lines are named .jsonl"]),
         ("a.json", b"[5, 2.5]", [], ["item 1", "2.5"]),
         ("a.csv", b"id,n\na,5\n", [], ["--column", "id, n"]),
         ("a.csv", b"id,n\na,5\n", ["--column", "m"], ["id, n", "'m'"]),
-        ("a.csv", b"id,n\na,5\nb\n", ["--column", "n"], ["line 3", "found ''"]),
+        ("a.csv", b"id,n\na,5\nb\n", ["--column", "n"], ["line 3", "found nothing"]),
+        ("a.csv", b"5,x\n3,y\n", ["--column", "5"], ["line 1", "names of the columns", "5,x"]),
+        ("a.csv", b",n\n0,5\n", [], ["--column must name one of '', n"]),
+        ("a.csv", b"length,count\n5,9\n", ["--column", "length"], ["a histogram", "`solve`"]),
+        ("a.csv", b"5\nx\n", [], ["line 2", "'x'"]),
+        ("a.jsonl", b'{"t": "a b"}\n', ["--column", "t"], ["list of tokens", "text 'a b'"]),
         ("a.csv", b"id,n\na,0\n", ["--column", "n"], ["line 2", "found 0"]),
         ("a.csv", b"id,n\n\xff,5\n", ["--column", "n"], ["damaged"]),
         ("a.csv", b"id,n\n", ["--column", "n"], ["holds no lengths"]),
@@ -153,6 +162,12 @@ def test_bad_lengths_are_one_line(tmp_path, name, content, options, words):
         done = call_command(main, *command, *limit, str(path), *options)
         assert_one_line_error(done, 2, *words)
     assert not (tmp_path / "out.npz").exists()
+
+
+def test_overlong_needs_a_length_to_be_over(tmp_path):
+    (tmp_path / "a.txt").write_text("9\n", encoding="utf-8")
+    done = call_command(main, "histogram", str(tmp_path / "a.txt"), "--overlong", "drop")
+    assert_one_line_error(done, 2, "overlong: drop needs --max-length")
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (0,), ()])

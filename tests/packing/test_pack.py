@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +100,9 @@ def test_paths_may_be_text(tmp_path):
     packed.save(str(tmp_path / "p.npz"))
     packed.plan.save(str(tmp_path / "plan.json"))
     assert PackingPlan.load(str(tmp_path / "plan.json")).fingerprint == packed.plan.fingerprint
+    with pytest.raises(ValueError, match="packs: expected a file name that ends in .npz"):
+        packed.save(str(tmp_path / "packs"))
+    assert repr(packed).startswith("Assignment(3 sequences in 2 packs, PackingPlan(")
     assert packed.pack(-1).tolist() == packed.pack(packed.num_packs - 1).tolist()
     with pytest.raises(IndexError):
         packed.pack(packed.num_packs)
@@ -164,10 +168,11 @@ def test_sequences_that_are_too_long(lengths, overlong, depth):
     ("lengths", "options", "message"),
     [
         ([], {}, "lengths: expected a 1-D array that is not empty"),
-        ([[1, 2]], {}, "1-D"),
+        (np.ones((1, 2)), {}, r"lengths: expected a 1-D array .* found shape \(1, 2\)"),
+        (7, {}, "lengths: expected a 1-D array or a list of whole numbers, found int 7"),
         ([3, 0], {}, r"lengths\[1\]: expected at least 1 token, found 0"),
         ([3, -1], {"overlong": "drop"}, r"lengths\[1\]: expected at least 1 token, found -1"),
-        ([3, 9], {}, r"lengths\[1\]: expected 1..8 tokens, found 9; overlong = drop"),
+        ([3, 9], {}, r"lengths\[1\]: expected 1..8 tokens, found 9; overlong='drop'"),
         ([9, 9], {"overlong": "drop"}, "all 2 sequences are over 8 tokens"),
         ([3, 2.5], {}, r"lengths\[1\]: expected a whole number, found 2.5"),
         ([3, float("nan")], {}, r"lengths\[1\]: expected a whole number, found nan"),
@@ -188,7 +193,9 @@ def test_sequences_that_are_too_long(lengths, overlong, depth):
         (["x" * 10**5], {}, r"lengths\[0\]: expected a whole number, found 'x{79}$"),
         ([True], {}, r"lengths\[0\]: expected a whole number, found True"),
         ([3, 2**70], {}, r"lengths\[1\]: expected a number below 2\^63"),
-        ([[1], [1, 2]], {}, "lengths: expected a 1-D array"),
+        ([[1], [1, 2]], {}, r"lengths\[0\]: .* found a list; .* pass \[len\(tokens\)"),
+        ("lengths.npy", {}, "lengths: .* found 'lengths.npy'; read the file first"),
+        (Path("lengths.npy"), {}, "lengths: .* found .*Path.* read the file first"),
         ([2**63], {}, r"lengths\[0\]"),
         ([3], {"max_length": 0}, "max_length: expected a whole number >= 1, found 0"),
         ([3], {"max_length": 8.5}, "max_length"),
