@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -12,14 +13,7 @@ import numpy as np
 
 from packing import PackingPlan, cli, pack, solve
 from packing.compare import add_compare
-from packing.histogram import (
-    MAX_TOKENS,
-    Counts,
-    count_lengths,
-    num_tokens,
-    read_histogram,
-    write_histogram,
-)
+from packing.histogram import MAX_TOKENS, Counts, count_lengths, num_tokens, write_histogram
 from packing.lengths import Fitted, Lengths, check_lengths, fit_lengths
 from packing.options import (
     add_histogram_file,
@@ -30,6 +24,7 @@ from packing.options import (
     check_options,
     check_output,
     gap_text,
+    histogram_of,
     print_figures,
     print_notes,
 )
@@ -38,6 +33,8 @@ from packing.read_lengths import read_lengths
 
 
 def lengths_of(options: Any) -> Lengths:
+    for library in ("DATASETS", "HF_HUB"):  # without a network, they tell of each of many retries
+        os.environ.setdefault(f"{library}_VERBOSITY", "error")
     try:
         return read_lengths(options.lengths, options.column, options.split)
     except ImportError as error:
@@ -78,6 +75,8 @@ def add_histogram(parser: cli.Parser) -> Callable[[Any], None]:
 def run_histogram(options: Any) -> None:
     check_options(options)
     check_output(options.output, options.lengths, ".csv")
+    if options.max_length is None and options.overlong != "error":
+        raise ValueError(f"overlong: {options.overlong} needs --max-length, found none")
     lengths = lengths_of(options)
     fitted, counts = counted(lengths, options)
     present = np.flatnonzero(counts)
@@ -116,7 +115,16 @@ def counted(lengths: Lengths, options: Any) -> Tuple[Fitted, Counts]:
         fitted = fit_lengths(lengths, longest, options.overlong)
         return fitted, count_lengths(fitted.lengths, longest)
     except ValueError as error:
-        raise ValueError(f"{options.lengths}: {error}") from None
+        raise of_lengths(options, error) from None
+
+
+def of_lengths(options: Any, error: ValueError) -> ValueError:
+    """An error of the library, with the file's name, that names options as they are given here."""
+    return ValueError(
+        f"{options.lengths}: {error}".replace(
+            "overlong='drop', 'truncate' or 'split'", "--overlong drop, truncate or split"
+        )
+    )
 
 
 def add_solve(parser: cli.Parser) -> Callable[[Any], None]:
@@ -136,22 +144,22 @@ def add_solve(parser: cli.Parser) -> Callable[[Any], None]:
 
 def solved(options: Any) -> Tuple[Counts, PackingPlan, float]:
     """The histogram, its plan and the seconds that took."""
-    counts = read_histogram(Path(options.histogram))
+    counts = histogram_of(options)
     started = time.perf_counter()
     with cli.alive(f"solving with {options.algorithm}"):
         plan = solve(
             counts,
-            max_length=options.max_length,
+            max_length=counts.size - 1,
             max_per_pack=options.max_per_pack,
             algorithm=options.algorithm,
             time_limit=options.time_limit,
         )
-    return plan.histogram(), plan, time.perf_counter() - started
+    return counts, plan, time.perf_counter() - started
 
 
 def run_solve(options: Any) -> None:
     check_options(options)
-    check_output(options.output, options.histogram)
+    check_output(options.output, options.histogram, ".json")
     _, plan, seconds = solved(options)
     if options.output:
         plan.save(Path(options.output))
@@ -235,7 +243,7 @@ def run_pack(options: Any) -> None:
         except ValueError as error:
             if not str(error).startswith("lengths"):
                 raise
-            raise ValueError(f"{options.lengths}: {error}") from None
+            raise of_lengths(options, error) from None
         packed.save(Path(options.output))
     report = dict(packed.report)
     if options.json:

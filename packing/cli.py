@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import difflib
 import inspect
 import logging
 import os
@@ -32,6 +33,13 @@ _TYPE_ERROR = re.compile(
     r'Parser key "(?P<key>[\w.]+)":? ?Does not validate against any of the Union subtypes '
     r"Subtypes: (?:\[|\()(?P<types>.*?)(?:\]|\)) Errors: .*Given value: (?P<found>\S*)"
 )
+_SCALAR_ERROR = re.compile(
+    r"Parser key \"(?P<key>[\w.]+)\": Expected a <class '(?P<types>\w+)'>\. Got value: (?P<found>\S*)"
+)
+_REQUIRED = re.compile(
+    r'.*arguments are required: (?P<key>[\w.]+).*|.*Key "(?P<named>[\w.]+)" is required.*'
+)
+_UNKNOWN = re.compile(r"[Uu]nrecognized arguments: (?P<option>--[\w.-]+)")
 _OPTION = re.compile(r"(?<![\w/-])--[A-Za-z][\w.]*")
 
 
@@ -85,7 +93,13 @@ class CheckFailed(Exception):
 
 
 class _Help(jsonargparse.DefaultHelpFormatter):
-    """Fills each paragraph of a description by itself; examples keep their lines."""
+    """Fills each paragraph of a description by itself; examples keep their lines. No default is no text."""
+
+    def _expand_help(self, action: Any) -> str:
+        text = re.sub(
+            r"Optional\[(\w+)\]|Union\[(\w+), null\]", r"\1\2", super()._expand_help(action)
+        )
+        return text.replace(", default: null)", ")")
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(
@@ -140,13 +154,13 @@ def main(
     if argv is None:
         _run_in_utf8_mode(prog)
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    parser = Parser(prog=prog, description=description)
+    parser = Parser(prog=f"python -m {prog}", description=description)
     parser.add_argument("--version", action="version", version=f"{prog} {__version__}")
     subcommands = parser.add_subcommands(required=True, dest="command")
-    bodies = {}
+    bodies, parsers = {}, {}
     for name, add_options in commands.items():
         summary = (add_options.__doc__ or "").split("\n")[0]
-        subparser = Parser(prog=f"{prog} {name}", description=add_options.__doc__)
+        parsers[name] = subparser = Parser(description=add_options.__doc__)
         bodies[name] = add_options(subparser)
         subcommands.add_subcommand(name, subparser, help=summary)
     arguments = _with_underscores(sys.argv[1:] if argv is None else argv)
@@ -171,7 +185,8 @@ def main(
         print(f"{prog}: {error}", file=sys.stderr)
         return FAILED_CHECK
     except (jsonargparse.ArgumentError, argparse.ArgumentError, ValueError, OSError) as error:
-        print(f"{prog}: error: {one_line(error)}", file=sys.stderr)
+        text = _explained(one_line(error), prog, arguments, parsers)
+        print(f"{prog}: error: {text}", file=sys.stderr)
         return BAD_INVOCATION
 
 
@@ -201,11 +216,32 @@ def dataclass_from(kind: Type[T], options: Any) -> T:
 def one_line(error: BaseException) -> str:
     """An error's text on one line, option names with dashes, the parser's type errors made short."""
     text = " ".join(str(error).split()) or type(error).__name__
-    text = _TYPE_ERROR.sub(_expected_and_found, text)
+    for pattern in (_TYPE_ERROR, _SCALAR_ERROR):
+        text = pattern.sub(_expected_and_found, text)
     return _with_dashes(text)
 
 
+def _explained(text: str, prog: str, arguments: Sequence[str], parsers: Dict[str, Parser]) -> str:
+    """The parser's own words on an argument that is missing or unknown, as its user spells arguments."""
+    command = next((argument for argument in arguments if argument in parsers), None)
+    if command is None:
+        return text
+    actions = [action for action in parsers[command]._actions if action.help != argparse.SUPPRESS]
+    missing, unknown = _REQUIRED.match(text), _UNKNOWN.search(text)
+    if missing:
+        name = (missing.group("key") or missing.group("named")).partition(".")[2]
+        spelled = [option for a in actions if a.dest == name for option in a.option_strings]
+        where = " (before the options)" if any(action.nargs == "+" for action in actions) else ""
+        wanted = _with_dashes(spelled[-1]) if spelled else name.upper() + where
+        return f"{wanted} is missing, see python -m {prog} {command} --help"
+    if unknown:
+        known = [_with_dashes(option) for action in actions for option in action.option_strings]
+        for close in difflib.get_close_matches(unknown.group("option"), known, 1):
+            return f"{text}; did you mean {close}?"
+    return text
+
+
 def _expected_and_found(match: Any) -> str:
-    types = re.findall(r"class '([\w.]+)'", match.group("types"))
+    types = re.findall(r"class '([\w.]+)'", match.group("types")) or [match.group("types")]
     expected = " or ".join(sorted("nothing" if name == "NoneType" else name for name in types))
     return f"{match.group('key')}: expected {expected}, found {match.group('found')!r}"

@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from packing import SOLVERS, PackingPlan, cli, solve
 from packing.files import whole_file
-from packing.histogram import Counts, check_counts, read_histogram
+from packing.histogram import Counts
 from packing.options import (
     add_histogram_file,
     add_json,
@@ -18,6 +18,8 @@ from packing.options import (
     add_time_limit,
     check_options,
     check_output,
+    depth_of,
+    histogram_of,
     limit_text,
     print_notes,
 )
@@ -61,13 +63,13 @@ def add_compare(parser: cli.Parser) -> Callable[[Any], None]:
 def run_compare(options: Any) -> None:
     check_options(options)
     check_output(options.output, options.histogram, ".csv")
-    depths = list(dict.fromkeys(_depth(text) for text in options.max_per_pack))
+    depths = list(dict.fromkeys(map(depth_of, options.max_per_pack)))
     algorithms = list(dict.fromkeys(options.algorithms))
     for name in algorithms:
         if name not in SOLVERS:
             expected = ", ".join(SOLVERS)
             raise ValueError(f"algorithms: expected some of {expected}, found {name!r}")
-    counts = check_counts(read_histogram(Path(options.histogram)), options.max_length)
+    counts = histogram_of(options)
     rows: List[Dict[str, Any]] = []
     for depth in depths:
         rows += compare_depth(counts, depth, algorithms, options.time_limit)
@@ -83,16 +85,8 @@ def run_compare(options: Any) -> None:
     header = ["depth", "solver", *(name.replace("_", " ") for name in FIGURES)]
     cli.print_table([header, *(_cells(row) for row in rows)])
     for reason in dict.fromkeys(row["reason"] for row in rows if "reason" in row):
-        print(f"-: {reason}")
+        print(f"no figures: {reason}")
     print_notes(list(dict.fromkeys(note for row in rows for note in row.get("notes", []))))
-
-
-def _depth(text: str) -> Optional[int]:
-    if text.lower() == "none":
-        return None
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise ValueError(f"max_per_pack: expected whole numbers >= 1 or none, found {text!r}")
-    return int(text)
 
 
 def compare_depth(

@@ -168,7 +168,7 @@ def pack_lpfhp(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) 
 
 
 def pack_greedy(counts: Counts, *, max_length: int, max_per_pack: Optional[int]) -> PackingPlan:
-    """LPFHP, unless that is above the token bound and SPFHP needs fewer packs."""
+    """LPFHP, unless that is above the bound and SPFHP needs fewer packs."""
     fullest = pack_lpfhp(counts, max_length=max_length, max_per_pack=max_per_pack)
     if not fullest.gap:
         return fullest

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packing.files import whole_file
-from packing.lengths import check_lengths, shown, whole_numbers
+from packing.lengths import check_lengths, shown, whole_number, whole_numbers
 
 Counts = npt.NDArray[np.int64]
 MAX_TOKENS = 2**24  # in one sequence or pack; far above any context, and a table of it fits memory
@@ -40,7 +40,10 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
     if float(whole @ np.arange(whole.size, dtype=np.float64)) > 2**62:
         raise ValueError(f"counts: more than {2**62} tokens in all")
     if whole[0] != 0:
-        raise ValueError(f"counts[0]: expected 0 (a sequence has >= 1 token), found {whole[0]}")
+        raise ValueError(
+            f"counts[0]: expected 0 (counts[n] sequences of n >= 1 tokens), found {whole[0]}; "
+            "are these lengths? they are for `pack`"
+        )
     present = np.flatnonzero(whole)
     if present.size == 0:
         raise ValueError("counts: the histogram is empty, expected at least one sequence")
@@ -49,8 +52,11 @@ def check_counts(counts: Any, max_length: Optional[int] = None) -> Counts:
         max_length = longest
     check_max_length(max_length)
     if longest > max_length:
+        first = int(present[np.searchsorted(present, max_length, side="right")])
+        over = int(whole[max_length + 1 :].sum())
         raise ValueError(
-            f"counts[{longest}]: {whole[longest]} sequences are longer than max_length {max_length}"
+            f"counts[{first}]: expected none over max_length {max_length}, found {over} sequences of up to "
+            f"{longest} tokens"
         )
     full = np.zeros(max_length + 1, dtype=np.int64)
     full[: longest + 1] = whole[: longest + 1]
@@ -91,11 +97,31 @@ def token_bound(counts: Counts, max_length: int) -> int:
     return -(-num_tokens(counts) // max_length)
 
 
-def read_histogram(path: Path) -> Counts:
-    """Reads `length,count` lines (.csv, a header line is allowed) or a .npy array of counts.
+def packs_bound(counts: Counts, max_length: int, max_per_pack: Optional[int]) -> int:
+    """Packs that no packing of a histogram (L+1,) can do without, from sums over it; at once.
 
-    In a .npy file, index = length, as in `check_counts`. Raises ValueError naming file and line.
+    The largest of three kinds of bounds: a pack holds L tokens, where sequences over L - a leave no
+    room for those of a tokens or more and count as L (Martello and Toth's L2, for every a <= L/2); it
+    holds at most k sequences over L/(k+1); it holds max_per_pack sequences.
+    `packing.optimal` proves more at the price of a linear programme.
     """
+    longer = np.append(np.cumsum(counts[::-1])[::-1], 0)[1:]  # than n tokens
+    tokens = np.append(0, np.cumsum(counts * np.arange(counts.size, dtype=np.int64)))  # below n
+    depth = max_length if max_per_pack is None else min(max_per_pack, max_length)
+    a = np.arange(max_length // 2 + 1)
+    k = np.arange(1, depth + 1)
+    by_tokens = longer[max_length - a] - (tokens[a] - tokens[max_length - a + 1]) // max_length
+    by_number = -(-longer[max_length // (k + 1)] // k)
+    return max(int(by_tokens.max()), int(by_number.max()), -(-int(longer[0]) // depth))
+
+
+def read_histogram(path: Path) -> Counts:
+    """Reads `length,count` lines (.csv) or a .npy array of counts, index = length as in `check_counts`.
+
+    A first line may name the two columns, in any order. Raises ValueError naming file and line.
+    """
+    if path.is_dir():
+        raise ValueError(f"{path}: expected a histogram (.csv or .npy), found a folder")
     if not path.is_file():
         raise ValueError(f"{path}: no such file, expected a histogram (.csv or .npy)")
     if path.stat().st_size == 0:
@@ -117,17 +143,24 @@ def read_histogram(path: Path) -> Counts:
         rows = [line.split(",") if line.strip() else [] for line in text.split("\n")]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: not UTF-8 at byte {error.start}") from None
+    names = [name.strip().strip('"').lower() for name in rows[0]]
+    header = bool(names) and not any(c.isdigit() for c in "".join(names))
+    if header and sorted(names) != ["count", "length"]:
+        found = ",".join(rows[0])[:80]
+        raise ValueError(f"{path}, line 1: expected the header `length,count`, found {found!r}")
+    swapped = header and names[0] == "count"
     counted = {}
-    for number, row in enumerate(rows, start=1):
-        if not row or (number == 1 and not any(c.isdigit() for c in ",".join(row))):
+    for number, row in enumerate(rows[header:], start=1 + header):
+        if not row:
             continue
-        try:
-            length, count = (int(cell) for cell in row)
-        except ValueError:
+        values = [n for n in map(whole_number, row) if n is not None]
+        if len(row) != 2 or len(values) != 2:
+            hint = "; lengths, one a line, go to `histogram` or `pack`" if len(row) == 1 else ""
             raise ValueError(
                 f"{path}, line {number}: expected `length,count` as whole numbers, "
-                f"found {','.join(row)[:80]!r}"
-            ) from None
+                f"found {','.join(row)[:80]!r}{hint}"
+            )
+        length, count = reversed(values) if swapped else values
         if not 0 <= length <= MAX_TOKENS or not 0 <= count <= MAX_COUNT or (length == 0 < count):
             raise ValueError(
                 f"{path}, line {number}: expected a length in 1..{MAX_TOKENS} and a count in "

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from packing.greedy import pack_greedy, pack_lpfhp
-from packing.histogram import Counts, token_bound
+from packing.histogram import Counts, packs_bound
 from packing.knapsack import Knapsack, OutOfTime, Packs
 from packing.plan import PackingPlan, plan_from_rows
 from packing.programme import Programme
@@ -99,7 +99,7 @@ class _Search:
         self.lengths = np.flatnonzero(counts)
         self.demand = [int(n) for n in counts[self.lengths]]
         depth = max_length if max_per_pack is None else max_per_pack
-        self.bound = max(token_bound(counts, max_length), -(-sum(self.demand) // depth))
+        self.bound = packs_bound(counts, max_length, max_per_pack)
         self.knapsack = Knapsack(self.lengths, max_length, depth, deadline)
         self.scale = max(1.0, max(self.demand) / LARGEST_DEMAND)
         self.programme = Programme(counts[self.lengths] / self.scale, deadline)

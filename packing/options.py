@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Dict, Optional, Sequence, TextIO
 
 from packing import SOLVERS, cli
-from packing.histogram import MAX_TOKENS, check_at_least_one
+from packing.histogram import MAX_TOKENS, Counts, check_at_least_one, check_counts, read_histogram
 from packing.lengths import OVERLONG
 from packing.optimal import TIME_LIMIT
 
@@ -49,9 +49,9 @@ def add_max_length(parser: cli.Parser) -> None:
 def add_solver(parser: cli.Parser) -> None:
     parser.add_argument(
         "--max_per_pack",
-        type=Optional[int],
-        default=None,
-        help="most sequences per pack (default: no limit)",
+        type=str,
+        default="none",
+        help="most sequences per pack, none = no limit",
     )
     parser.add_argument(
         "--algorithm", type=str, default="auto", help=f"solver: {', '.join(SOLVERS)}"
@@ -76,11 +76,14 @@ def add_json(parser: cli.Parser) -> None:
 
 
 def check_options(options: Any) -> None:
-    """Refuses what no input can make right, before it is read. Raises ValueError naming the option."""
-    for name in ("max_length", "max_per_pack"):
-        value = getattr(options, name, None)
-        if value is not None and not isinstance(value, list):
-            check_at_least_one(name, value)
+    """Refuses what no input can make right, before it is read; turns max_per_pack into a number or None.
+
+    Raises ValueError naming the option.
+    """
+    if getattr(options, "max_length", None) is not None:
+        check_at_least_one("max_length", options.max_length)
+    if isinstance(getattr(options, "max_per_pack", None), str):
+        options.max_per_pack = depth_of(options.max_per_pack)
     if (getattr(options, "max_length", None) or 0) > MAX_TOKENS:
         raise ValueError(
             f"max_length: expected at most {MAX_TOKENS} tokens, found {options.max_length}"
@@ -96,17 +99,42 @@ def check_options(options: Any) -> None:
             )
 
 
+def depth_of(text: str) -> Optional[int]:
+    """max_per_pack as a command line gives it: a number, or none (null) for no limit."""
+    if text.lower() in ("none", "null"):
+        return None
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise ValueError(f"max_per_pack: expected a whole number >= 1 or none, found {text[:80]!r}")
+    return int(text)
+
+
+def histogram_of(options: Any) -> Counts:
+    """The checked histogram (L+1,) of the command; errors name its file."""
+    path, length = Path(options.histogram), options.max_length
+    counts = read_histogram(path)
+    try:
+        return check_counts(counts, length)
+    except ValueError as error:
+        remedy = ""
+        if length is not None and counts.size > length + 1:
+            remedy = (
+                f"; `histogram` with --max-length {length} and --overlong drop, truncate or split makes "
+                "one that fits"
+            )
+        raise ValueError(f"{path}: {error}{remedy}") from None
+
+
 def check_output(output: Optional[str], source: str, *suffixes: str) -> None:
     """Refuses a file that could not be written, before the work: a folder, another suffix, the input."""
     if output is None:
         return
     path = Path(output)
-    if suffixes and path.suffix not in suffixes:
-        raise ValueError(f"{output}: expected a file name that ends in {' or '.join(suffixes)}")
     if path.is_dir() or not path.name:
         raise ValueError(f"{output!r}: expected a file name, found a folder")
     if path.exists() and os.path.exists(source) and os.path.samefile(output, source):
         raise ValueError(f"{output}: is the input, expected another file name")
+    if suffixes and path.suffix not in suffixes:
+        raise ValueError(f"{output}: expected a file name that ends in {' or '.join(suffixes)}")
 
 
 def limit_text(limit: Optional[int]) -> str:

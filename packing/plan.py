@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from packing.assign import Assignment, assign
 from packing.files import fingerprint, read_json, write_json
-from packing.histogram import MAX_TOKENS, Counts
+from packing.histogram import MAX_TOKENS, Counts, packs_bound
 
 PLAN_FORMAT = "packing-plan"
 PLAN_VERSION = 2
@@ -60,6 +60,12 @@ class PackingPlan:
     def sizes(self) -> npt.NDArray[np.int64]:
         """(S,) int64: sequences in each strategy."""
         return np.diff(self.offsets)
+
+    def __repr__(self) -> str:
+        return (
+            f"PackingPlan({self.algorithm}, L = {self.max_length}, D = {self.max_per_pack}: "
+            f"{self.num_packs} packs, gap {self.gap}, efficiency {self.efficiency:.4%})"
+        )
 
     @property
     def num_packs(self) -> int:
@@ -276,7 +282,7 @@ def plan_from_runs(
 ) -> PackingPlan:
     """Builds a plan from (runs of one pack, repeats); equal strategies are merged, order is fixed.
 
-    runs: (length, copies), longest length first; lower_bound: packs; None: the token bound.
+    runs: (length, copies), longest length first; lower_bound: packs; None: that of `packs_bound`.
     """
     merged: Dict[Runs, int] = {}
     for runs, repeats in rows:
@@ -292,4 +298,6 @@ def plan_from_runs(
     offsets = np.concatenate([[0], np.cumsum(copies)[ends - 1]])
     slots = np.repeat(lengths.astype(np.int32), copies)
     plan = PackingPlan(slots, offsets, repeats, max_length, max_per_pack, algorithm, 0, notes)
-    return replace(plan, lower_bound=plan.token_bound if lower_bound is None else lower_bound)
+    if lower_bound is None:
+        lower_bound = packs_bound(plan.histogram(), max_length, max_per_pack)
+    return replace(plan, lower_bound=lower_bound)

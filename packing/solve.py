@@ -38,7 +38,7 @@ def pack_auto(
     known = pack_greedy(counts, max_length=max_length, max_per_pack=max_per_pack)
     size = int(np.count_nonzero(counts)) * max_length
     if known.gap and size > LARGE_KNAPSACK and known.gap <= LARGE_GAP * known.num_packs:
-        note = f"auto: {known.gap} packs above the token bound; optimal, which takes long here, not tried"
+        note = f"auto: {known.gap} packs above the bound; optimal, which takes long here, not tried"
         return replace(known, notes=(*known.notes, note))
     return improve(known, counts, deadline)
 

@@ -93,8 +93,14 @@ def test_help_and_version():
         ("0,4\n", ["line 1", "a length in 1.."]),
         ("3\n", ["line 1"]),
         ("length,count\n3,0\n", ["histogram is empty"]),
-        ("length,count\n9,2\n", ["counts[9]", "max_length 8"]),
-        ("5.0,3\n7,2\n", ["line 1", "whole numbers", "5.0,3"]),  # no header: a wrong number
+        (
+            "length,count\n9,2\n12,3\n",
+            ["h.csv: counts[9]", "max_length 8", "found 5", "12 tokens", "--overlong"],
+        ),
+        ("5.5,3\n7,2\n", ["line 1", "whole numbers", "5.5,3"]),  # no header: a wrong number
+        ("1_0,3\n", ["line 1", "whole numbers", "1_0,3"]),
+        ("tokens,number\n7,2\n", ["line 1", "the header `length,count`", "tokens,number"]),
+        ("7\n3\n", ["line 1", "found '7'", "`histogram` or `pack`"]),
         ("5,4611686018427387904\n", ["line 1", "4611686018427387904"]),
         ("2147483648,1\n", ["line 1", "2147483648"]),
         ("3,1\r7,2\r", ["line 1"]),
@@ -111,10 +117,13 @@ def test_bad_histograms(tmp_path, text, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (["--max-per-pack", "0"], ["max_per_pack", "found 0"]),
-        (["--max-per-pack", "many"], ["max_per_pack", "expected int", "many"]),
+        (["--max-per-pack", "0"], ["max_per_pack", "found '0'"]),
+        (["--max-per-pack", "many"], ["max_per_pack", "number >= 1 or none", "many"]),
         (["--algorithm", "magic"], ["spfhp", "magic"]),
         (["--depth", "3"], ["--depth"]),
+        (["--max-lenght", "3"], ["--max-lenght", "did you mean --max-length?"]),
+        (["--time-limit", "x"], ["time_limit: expected float, found 'x'"]),
+        (["--output", "plan.csv"], ["plan.csv", "ends in .json"]),
         (["--algorithm", "nnlshp"], ["nnlshp needs a limit"]),
     ],
 )
@@ -195,9 +204,9 @@ def test_pack_writes_packs(lengths, tmp_path):
     assert np.diff(stored["offsets"]).max() <= 3
     shown = call_command(main, "pack", str(lengths), *options)
     assert "gap" in shown.stdout
-    for bad in ("p.npy", "p", "."):
+    for bad, expected in (("p.npy", "ends in .npz"), ("p", "ends in .npz"), (".", "a file name")):
         refused = call_command(main, "pack", str(lengths), "--max-length", "128", "--output", bad)
-        assert_one_line_error(refused, 2, "ends in .npz")
+        assert_one_line_error(refused, 2, expected)
 
 
 def test_compare_shows_all_solvers_at_all_depths(histogram, tmp_path):
@@ -208,8 +217,8 @@ def test_compare_shows_all_solvers_at_all_depths(histogram, tmp_path):
     lines = done.stdout.strip().split("\n")
     assert lines[0].split()[:3] == ["depth", "solver", "packs"]
     for solver in ("spfhp", "lpfhp", "nnlshp", "optimal"):
-        assert sum(solver in line for line in lines[2:] if not line.startswith("-:")) == 3
-    assert lines[-1].startswith("-: ")
+        assert sum(solver in line for line in lines[2:] if not line.startswith("no fig")) == 3
+    assert lines[-1].startswith("no figures: ")
     assert "needs a limit" in lines[-1]
     with open(table, encoding="utf-8", newline="") as stream:
         written = list(csv.DictReader(stream))
@@ -269,12 +278,46 @@ def test_plot_says_what_it_cannot_do(histogram, tmp_path, monkeypatch):
     assert not (tmp_path / "plan.png").exists()
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plot", "h.csv"], ["--output is missing", "python -m packing plot --help"]),
+        (["pack", "l.npy", "--output", "p.npz"], ["--max-length is missing"]),
+        (["solve"], ["HISTOGRAM is missing", "python -m packing solve --help"]),
+        (
+            ["compare", "--max-per-pack", "2", "h.csv"],
+            ["HISTOGRAM (before the options) is missing"],
+        ),
+        (["solve", "."], ["expected a histogram", "found a folder"]),
+    ],
+)
+def test_missing_arguments_are_named_as_they_are_given(arguments, words):
+    assert_one_line_error(call_command(main, *arguments), 2, *words)
+
+
+def test_columns_of_a_histogram_may_be_in_any_order(tmp_path):
+    straight, swapped = tmp_path / "h.csv", tmp_path / "s.csv"
+    straight.write_text("length,count\n3,10\n5.0,7\n", encoding="utf-8")
+    swapped.write_text('"Count", "Length"\n10,3\n7,5\n', encoding="utf-8")
+    assert (
+        read_histogram(straight).tolist() == read_histogram(swapped).tolist() == [0, 0, 0, 10, 0, 7]
+    )
+
+
+def test_no_limit_is_none_for_every_command(histogram):
+    plain = call_command(main, "solve", str(histogram)).stdout.split("seconds")[0]
+    limit = call_command(main, "solve", str(histogram), "--max-per-pack", "none").stdout
+    assert limit.split("seconds")[0] == plain
+    assert "no limit" in plain
+
+
 def test_long_work_shows_that_it_goes_on(capsys, monkeypatch):
     monkeypatch.setattr(cli, "QUIET_FOR", 0.01)
     monkeypatch.setattr(cli, "TOLD_EVERY", 0.01)
     with cli.alive("solving"):
         while "solving: 0 s\n" not in capsys.readouterr().err:
             time.sleep(0.01)
+    capsys.readouterr()  # another line may have come since
     monkeypatch.setattr(cli, "QUIET_FOR", 60.0)
     with cli.alive("solving"):
         pass

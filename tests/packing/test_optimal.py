@@ -15,7 +15,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 
 from packing import solve
 from packing.greedy import pack_greedy
-from packing.histogram import read_histogram
+from packing.histogram import packs_bound, read_histogram
 from packing.knapsack import Knapsack, OutOfTime
 from packing.optimal import _Search, pack_optimal
 from packing.programme import Programme
@@ -50,6 +50,7 @@ def test_bound_and_packs_are_those_of_the_programmes_over_all_strategies(histogr
         bounds=Bounds(0, np.inf),
     )
     plan = solve(counts, max_length, depth, "optimal")
+    assert packs_bound(counts, max_length, depth) <= math.ceil(relaxed - 1e-6)
     assert plan.lower_bound == math.ceil(relaxed - 1e-6)
     assert plan.num_packs == round(whole.fun)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from packing import SOLVERS, solve
-from packing.histogram import count_lengths, num_tokens, read_histogram
+from packing.histogram import count_lengths, num_tokens, packs_bound, read_histogram
 from tests.strategies import histograms
 
 
@@ -27,6 +28,39 @@ def test_every_sequence_is_placed_exactly_once(algorithm, histogram, depth):
     assert plan.num_tokens == num_tokens(counts)
     assert plan.token_bound <= plan.num_packs <= plan.num_sequences
     assert plan.efficiency == pytest.approx(plan.num_tokens / plan.num_packs / max_length)
+
+
+@given(histogram=histograms(), depth=st.one_of(st.none(), st.integers(1, 5)))
+def test_bound_from_sums_is_that_of_single_sequences(histogram, depth):
+    counts, max_length = histogram
+    lengths = np.repeat(np.arange(max_length + 1), counts)
+    bounds = [0 if depth is None else math.ceil(lengths.size / depth)]
+    for small in range(max_length // 2 + 1):
+        alone = (lengths > max_length - small).sum()
+        others = lengths[(lengths >= small) & (lengths <= max_length - small)]
+        bounds.append(alone + math.ceil(others.sum() / max_length))
+    for most in range(1, max_length + 1 if depth is None else depth + 1):
+        bounds.append(math.ceil((lengths * (most + 1) > max_length).sum() / most))
+    bound = packs_bound(counts, max_length, depth)
+    assert bound == max(bounds)
+    for algorithm in SOLVERS:
+        if algorithm != "nnlshp" or depth is not None:
+            plan = solve(counts, max_length, depth, algorithm)
+            assert plan.token_bound <= bound <= plan.lower_bound <= plan.num_packs
+
+
+@pytest.mark.parametrize("algorithm", sorted(SOLVERS))
+@pytest.mark.parametrize(
+    ("length", "depth", "packs"), [(10, 3, 10_000), (171, 4, 15_000), (257, 4, 30_000)]
+)
+def test_one_length_is_known_to_be_packed_at_best(algorithm, length, depth, packs):
+    counts = np.zeros(513, dtype=np.int64)
+    counts[length] = 30_000
+    plan = solve(counts, 512, depth, algorithm)
+    assert (plan.num_packs, plan.gap) == (packs, 0)
+    assert repr(plan).startswith(
+        f"PackingPlan({plan.algorithm}, L = 512, D = {depth}: {packs} packs, gap 0"
+    )
 
 
 @pytest.mark.parametrize("algorithm", ["spfhp", "lpfhp"])
@@ -156,13 +190,18 @@ def test_published_wikipedia_histogram(algorithm, depth, packs, published):
         ([0, 1.5], {}, r"counts\[1\]: expected a whole number, found 1.5"),
         ([0, float("nan")], {}, r"counts\[1\]: expected a whole number, found nan"),
         ([1, 2], {}, r"counts\[0\]: expected 0"),
-        ([[0, 1]], {}, "1-D"),
+        ([[0, 1]], {}, r"counts\[0\]: .* found a list"),
+        (np.ones((2, 2)), {}, r"counts: expected a 1-D array .* found shape \(2, 2\)"),
         (["a", "b"], {}, r"counts\[0\]: expected a whole number, found 'a'"),
         ([], {}, "1-D"),
         ([0, None], {}, r"counts\[1\]: expected a whole number, found None"),
         ([0, "3"], {}, r"counts\[1\]: expected a whole number, found"),
         ([0, 1], {"time_limit": -1}, "time_limit: expected seconds > 0, found -1"),
-        ([0, 0, 5], {"max_length": 1}, r"counts\[2\]: 5 sequences are longer than max_length 1"),
+        (
+            [0, 0, 5],
+            {"max_length": 1},
+            r"counts\[2\]: expected none over max_length 1, found 5 sequences of up",
+        ),
         ([0, 1], {"max_length": 0}, "max_length: expected a whole number >= 1, found 0"),
         ([0, 1], {"max_per_pack": 0}, "max_per_pack: expected a whole number >= 1, found 0"),
         ([0, 1], {"max_per_pack": 2.5}, "max_per_pack"),
