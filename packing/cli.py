@@ -237,6 +237,8 @@ def _explained(text: str, prog: str, arguments: Sequence[str], parsers: Dict[str
     if unknown:
         known = [_with_dashes(option) for action in actions for option in action.option_strings]
         for close in difflib.get_close_matches(unknown.group("option"), known, 1):
+            if close == unknown.group("option"):
+                return f"{text} before the command; {close} goes after {command}"
             return f"{text}; did you mean {close}?"
     return text
 

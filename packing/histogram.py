@@ -153,7 +153,9 @@ def read_histogram(path: Path) -> Counts:
     for number, row in enumerate(rows[header:], start=1 + header):
         if not row:
             continue
-        values = [n for n in map(whole_number, row) if n is not None]
+        values = [
+            n for n in (whole_number(cell.strip().strip('"')) for cell in row) if n is not None
+        ]
         if len(row) != 2 or len(values) != 2:
             hint = "; lengths, one a line, go to `histogram` or `pack`" if len(row) == 1 else ""
             raise ValueError(

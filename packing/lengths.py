@@ -30,7 +30,7 @@ def whole_number(text: str) -> Optional[int]:
         value = float(text)
     except ValueError:
         return None
-    return int(value) if abs(value) <= 2.0**53 and value.is_integer() else None
+    return int(value) if abs(value) < 2.0**53 and value.is_integer() else None
 
 
 def shown(value: Any) -> str:

@@ -162,7 +162,7 @@ def _number(path: Path, line: int, text: str) -> int:
 
 def _checked(where: str, value: Any, found: Any) -> int:
     """`value` when it is a length; raises ValueError saying where what was found instead."""
-    if isinstance(value, float) and value.is_integer() and abs(value) <= 2.0**53:
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2.0**53:
         value = int(value)
     if isinstance(value, str):
         raise ValueError(
@@ -255,12 +255,12 @@ def _column_of(path: Path, header: List[str], column: Optional[str]) -> Tuple[in
             f"{path}: a histogram (`length,count`), expected lengths; `solve`, `compare` and `plot` "
             "take histograms"
         )
-    unnamed = any(whole_number(name) is not None for name in header)
-    if len(header) == 1 and column is None:
+    unnamed = any(map(_is_number, header))
+    if len(header) == 1 and column is None and header[0].strip():
         return 0, unnamed
-    if unnamed:
-        found = ",".join(header)[:80]
-        raise ValueError(f"{path}, line 1: expected the names of the columns, found {found!r}")
+    if unnamed or not any(header):
+        found = repr(",".join(header)[:80]) if header else "nothing"
+        raise ValueError(f"{path}, line 1: expected the names of the columns, found {found}")
     if column is None or column not in header:
         names = ", ".join(
             repr(name) if name != name.strip() or not name else name for name in header[:8]
@@ -268,6 +268,15 @@ def _column_of(path: Path, header: List[str], column: Optional[str]) -> Tuple[in
         found = "" if column is None else f"; found {column!r}"
         raise ValueError(f"{path}: --column must name one of {names}{found}")
     return header.index(column), False
+
+
+def _is_number(text: str) -> bool:
+    """Also of what is no length, such as 2.5 or nan: that is not taken for a column's name, and lost."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _of_dataset(source: str, column: Optional[str], split: Optional[str]) -> Lengths:

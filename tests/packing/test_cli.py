@@ -289,6 +289,7 @@ def test_plot_says_what_it_cannot_do(histogram, tmp_path, monkeypatch):
             ["HISTOGRAM (before the options) is missing"],
         ),
         (["solve", "."], ["expected a histogram", "found a folder"]),
+        (["--json", "solve", "h.csv"], ["--json before the command; --json goes after solve"]),
     ],
 )
 def test_missing_arguments_are_named_as_they_are_given(arguments, words):
@@ -298,7 +299,7 @@ def test_missing_arguments_are_named_as_they_are_given(arguments, words):
 def test_columns_of_a_histogram_may_be_in_any_order(tmp_path):
     straight, swapped = tmp_path / "h.csv", tmp_path / "s.csv"
     straight.write_text("length,count\n3,10\n5.0,7\n", encoding="utf-8")
-    swapped.write_text('"Count", "Length"\n10,3\n7,5\n', encoding="utf-8")
+    swapped.write_text('"Count", "Length"\n10,"3"\n7,5\n', encoding="utf-8")
     assert (
         read_histogram(straight).tolist() == read_histogram(swapped).tolist() == [0, 0, 0, 10, 0, 7]
     )
